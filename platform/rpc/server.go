@@ -1,0 +1,165 @@
+// Package rpc is where gRPC servers and clients are set up, so that both sides agree: keepalive, connection age, message
+// limits, health, tracing, validation against the contract, and errors that carry a reason and no internals. It knows no
+// service.
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"buf.build/go/protovalidate"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/stats"
+
+	"example.com/watertight/platform/bulkhead"
+	"example.com/watertight/platform/lifecycle"
+)
+
+// Keepalive is agreed between Server and Dial: clients ping an idle connection every pingEvery, servers allow a ping
+// every minPing, and a peer that does not answer within pingTimeout is gone.
+const (
+	pingEvery   = 20 * time.Second
+	minPing     = 10 * time.Second
+	pingTimeout = 5 * time.Second
+	// connectionGrace is how long a stream may outlive its connection's MAX_CONNECTION_AGE.
+	connectionGrace = 30 * time.Second
+)
+
+// ServerConfig is how a gRPC server serves.
+type ServerConfig struct {
+	Addr             string          `env:"GRPC_ADDR" envDefault:":50051" help:"address of the gRPC server"`
+	Pool             bulkhead.Config `envPrefix:"POOL_"`
+	MaxStreams       int             `env:"MAX_STREAMS" envDefault:"256" help:"streams open at once; they take no slot of the pool"`
+	MaxConnectionAge time.Duration   `env:"MAX_CONNECTION_AGE" envDefault:"20s" help:"age at which clients are told to reconnect, so that new replicas get traffic"`
+}
+
+// Validate checks the limits that are not the pool's.
+func (c ServerConfig) Validate() error {
+	var errs []error
+	if c.MaxStreams < 1 {
+		errs = append(errs, errors.New("MAX_STREAMS: must be at least 1"))
+	}
+	if c.MaxConnectionAge <= 0 {
+		errs = append(errs, errors.New("MAX_CONNECTION_AGE: must be more than 0s"))
+	}
+	return errors.Join(errs...)
+}
+
+// ServerDeps is what a server uses. All but MapError and Inner must be set.
+type ServerDeps struct {
+	Log            *slog.Logger
+	Registry       prometheus.Registerer
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
+	Propagator     propagation.TextMapPropagator
+	// MapError, when set, may turn a handler's error into one that carries a status (a lost database into UNAVAILABLE).
+	// It returns errors that it does not know as they are.
+	MapError func(ctx context.Context, err error) error
+	// Inner run next to the handler, inside the pool: a fault there holds a worker as real work would.
+	Inner       []grpc.UnaryServerInterceptor
+	InnerStream []grpc.StreamServerInterceptor
+}
+
+// Server is a gRPC server whose unary handlers run in a bulkhead, its worker pool. Health and reflection are outside of
+// it; streams have a cap of their own. Health says NOT_SERVING until Ready and from Drain on.
+type Server struct {
+	*grpc.Server
+	listener net.Listener
+	health   *health.Server
+	pool     *bulkhead.Bulkhead
+}
+
+var _ lifecycle.Server = (*Server)(nil)
+
+// NewServer binds the address and sets up the server; handlers are registered on it before it serves.
+func NewServer(cfg ServerConfig, deps ServerDeps) (*Server, error) {
+	pool, err := bulkhead.New("grpc", cfg.Pool, deps.Registry)
+	if err != nil {
+		return nil, err
+	}
+	contract, err := protovalidate.New()
+	if err != nil {
+		return nil, fmt.Errorf("set up contract validation: %w", err)
+	}
+	listener, err := lifecycle.Listen("GRPC_ADDR", cfg.Addr)
+	if err != nil {
+		return nil, err
+	}
+	chain := &chain{deps: deps, contract: contract, pool: pool, streams: make(chan struct{}, cfg.MaxStreams)}
+	s := &Server{listener: listener, health: health.NewServer(), pool: pool}
+	s.Server = grpc.NewServer(
+		grpc.StatsHandler(otelgrpc.NewServerHandler(otelOptions(deps.TracerProvider, deps.MeterProvider, deps.Propagator)...)),
+		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{chain.unary}, deps.Inner...)...),
+		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{chain.stream}, deps.InnerStream...)...),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge: cfg.MaxConnectionAge, MaxConnectionAgeGrace: connectionGrace,
+			Time: pingEvery, Timeout: pingTimeout,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+	)
+	s.health.Shutdown() // NOT_SERVING for every service until Ready resumes it
+	healthv1.RegisterHealthServer(s.Server, s.health)
+	reflection.Register(s.Server)
+	return s, nil
+}
+
+func otelOptions(tracers trace.TracerProvider, meters metric.MeterProvider, propagator propagation.TextMapPropagator) []otelgrpc.Option {
+	return []otelgrpc.Option{
+		otelgrpc.WithTracerProvider(tracers), otelgrpc.WithMeterProvider(meters), otelgrpc.WithPropagators(propagator),
+		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return !infrastructure(info.FullMethodName) }),
+	}
+}
+
+// infrastructure says whether a method is health or reflection, which are never pooled, traced or counted.
+func infrastructure(method string) bool {
+	return strings.HasPrefix(method, "/grpc.health.") || strings.HasPrefix(method, "/grpc.reflection.")
+}
+
+// Addr is the address the server listens on.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Pool is the bulkhead that the unary handlers run in.
+func (s *Server) Pool() *bulkhead.Bulkhead { return s.pool }
+
+// Serve answers calls until Shutdown.
+func (s *Server) Serve() error { return s.Server.Serve(s.listener) }
+
+// Ready turns health to SERVING, for the server and for each of its services.
+func (s *Server) Ready() {
+	s.health.Resume()
+	for name := range s.GetServiceInfo() {
+		s.health.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
+	}
+}
+
+// Drain turns health to NOT_SERVING: clients that check it send their next call elsewhere.
+func (s *Server) Drain() { s.health.Shutdown() }
+
+// Shutdown waits for the calls in flight until ctx ends, then cuts them off.
+func (s *Server) Shutdown(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { s.GracefulStop(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		// Stop waits for handlers to return; one that ignores its context must not keep the process.
+		go s.Stop()
+		return fmt.Errorf("calls still in flight were cut off: %w", ctx.Err())
+	}
+}
