@@ -1,0 +1,99 @@
+package upstream
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// verdict is what a call says about the health of the upstream.
+type verdict int
+
+const (
+	neutral verdict = iota // nothing: it must neither open nor close the breaker
+	healthy
+	sick
+)
+
+// The breaker hears of verdicts as errors.
+var (
+	errNeutral = errors.New("neutral")
+	errSick    = errors.New("sick")
+)
+
+func (v verdict) err() error {
+	return [...]error{neutral: errNeutral, healthy: nil, sick: errSick}[v]
+}
+
+// breaker is gobreaker's two-step circuit breaker plus what it lacks: a count of consecutive failures that its rolling
+// window cannot age out, and the time left until it is half-open.
+type breaker struct {
+	circuit *gobreaker.TwoStepCircuitBreaker[struct{}]
+	cfg     BreakerConfig
+	born    time.Time
+
+	failuresInARow atomic.Uint32
+	openedAt       atomic.Int64 // nanoseconds since born
+}
+
+func newBreaker(name string, cfg BreakerConfig) *breaker {
+	b := &breaker{cfg: cfg, born: time.Now()}
+	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:          name,
+		MaxRequests:   cfg.Probes,
+		Interval:      cfg.Window,
+		BucketPeriod:  cfg.Window / buckets,
+		Timeout:       cfg.Open,
+		ReadyToTrip:   b.shouldOpen,
+		IsExcluded:    func(err error) bool { return errors.Is(err, errNeutral) },
+		OnStateChange: b.changed,
+	})
+	return b
+}
+
+// shouldOpen is asked after each failure while closed. Calls that have not settled yet count neither way.
+func (b *breaker) shouldOpen(c gobreaker.Counts) bool {
+	if b.failuresInARow.Load() >= b.cfg.Consecutive {
+		return true
+	}
+	settled := c.TotalSuccesses + c.TotalFailures
+	return settled >= b.cfg.MinCalls && float64(c.TotalFailures) >= b.cfg.Ratio*float64(settled)
+}
+
+// changed runs with the circuit's lock held. The failures in a row need no reset here: the probes that close the circuit
+// have done it.
+func (b *breaker) changed(_ string, _, to gobreaker.State) {
+	if to == gobreaker.StateOpen {
+		b.openedAt.Store(int64(time.Since(b.born)))
+	}
+}
+
+// allow returns the function that must be told the call's verdict once it has settled, or nil when the call may not be
+// made.
+func (b *breaker) allow() func(verdict) {
+	done, err := b.circuit.Allow()
+	if err != nil { // open, or half-open with all probes on their way
+		return nil
+	}
+	return func(v verdict) {
+		switch v {
+		case sick:
+			b.failuresInARow.Add(1)
+		case healthy:
+			b.failuresInARow.Store(0)
+		case neutral:
+		}
+		done(v.err())
+	}
+}
+
+// retryAfter is the time left until probes are let through, and at least a second.
+func (b *breaker) retryAfter() time.Duration {
+	halfOpenAt := time.Duration(b.openedAt.Load()) + b.cfg.Open
+	return max(time.Second, halfOpenAt-time.Since(b.born))
+}
+
+// state is gobreaker's: 0 closed, 1 half-open, 2 open.
+func (b *breaker) state() gobreaker.State { return b.circuit.State() }

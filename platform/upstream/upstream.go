@@ -1,0 +1,156 @@
+// Package upstream guards every call to another service, so that a sick one takes its own share of this process and no
+// more. Outermost first: a deadline (the caller's, capped by the upstream's time-out, time in the queue included), a
+// circuit breaker, a bulkhead, then the call. Streams are held apart, under a cap of their own.
+//
+// It does not retry (that is one layer, in the channel's service config) and knows no fallback (that is the caller's).
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sony/gobreaker/v2"
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/watertight/platform/bulkhead"
+	"example.com/watertight/platform/rpcerr"
+)
+
+var errCallerGone = status.Error(codes.Canceled, "the caller went away")
+
+// Upstream guards the calls to one other service. It is safe for concurrent use.
+type Upstream struct {
+	name    string
+	cfg     Config
+	breaker *breaker
+	pool    *bulkhead.Bulkhead
+	streams *bulkhead.Bulkhead
+
+	counts [outcomes]atomic.Uint64
+
+	errFull, errTimeout, errStreams error
+}
+
+// New returns the guard of the upstream called name, which labels its metrics. A nil reg leaves it unmeasured.
+func New(name string, cfg Config, reg prometheus.Registerer) (*Upstream, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("upstream %s: %w", name, err)
+	}
+	pool, err := bulkhead.New(name, bulkhead.Config{Size: cfg.MaxInFlight, Queue: cfg.MaxQueue}, reg)
+	if err != nil {
+		return nil, fmt.Errorf("upstream %s: %w", name, err)
+	}
+	streams, err := bulkhead.New(name+"-streams", bulkhead.Config{Size: cfg.MaxStreams}, reg)
+	if err != nil {
+		return nil, fmt.Errorf("upstream %s: %w", name, err)
+	}
+	u := &Upstream{
+		name: name, cfg: cfg, breaker: newBreaker(name, cfg.Breaker), pool: pool, streams: streams,
+		errFull: rpcerr.New(codes.ResourceExhausted, rpcerr.BulkheadFull, "too many calls to "+name+" at once",
+			rpcerr.Meta("upstream", name), rpcerr.RetryAfter(time.Second)),
+		errTimeout: rpcerr.New(codes.DeadlineExceeded, rpcerr.Timeout, name+" did not answer in time",
+			rpcerr.Meta("upstream", name)),
+		errStreams: rpcerr.New(codes.ResourceExhausted, rpcerr.BulkheadFull, "too many open streams to "+name,
+			rpcerr.Meta("upstream", name), rpcerr.RetryAfter(time.Second)),
+	}
+	if reg != nil {
+		if err := u.register(reg); err != nil {
+			return nil, fmt.Errorf("upstream %s: register metrics: %w", name, err)
+		}
+	}
+	return u, nil
+}
+
+// Do makes one call under guard and returns when it has settled. The context given to call ends at the deadline; call
+// must honour it, as every gRPC call does. A call that panics gives back what it holds, counts as failed and panics on.
+//
+// Errors of Do's own making are gRPC status errors: RESOURCE_EXHAUSTED/BULKHEAD_FULL and UNAVAILABLE/BREAKER_OPEN, both
+// with a RetryInfo of at least a second, DEADLINE_EXCEEDED/TIMEOUT, and CANCELLED when the caller went away. Others are
+// those of call, unchanged.
+func (u *Upstream) Do(caller context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(caller, u.cfg.Timeout)
+	defer cancel()
+	ctx, span := tracer(ctx).Start(ctx, "upstream "+u.name, trace.WithAttributes(attribute.String("upstream.name", u.name)))
+	defer span.End()
+	a := answer{outcome: failed, verdict: sick} // stands when call panics or ends its goroutine
+	defer func() { u.count(span, a) }()
+
+	report := u.breaker.allow()
+	if report == nil {
+		a = u.leftAlone()
+		return a.err
+	}
+	slot, err := u.pool.Acquire(ctx)
+	defer slot.Release()
+	defer func() { report(a.verdict) }() // before the slot goes to the next in the queue, who asks below
+	if err != nil {
+		a = u.turnedAway(err)
+		return a.err
+	}
+	if waited := slot.Waited(); waited > 0 {
+		span.SetAttributes(attribute.Float64("upstream.queue_wait_seconds", waited.Seconds()))
+		if u.breaker.state() == gobreaker.StateOpen { // since this call entered the queue
+			a = u.leftAlone()
+			return a.err
+		}
+	}
+
+	granted := time.Now()
+	err = call(ctx)
+	a = u.judge(caller, ctx, err, time.Since(granted))
+	return a.err
+}
+
+// Degraded counts one answer that was served with a fallback in place of this upstream, and says so on the current span.
+// Call it once per answer. It adds to the outcome of the call that failed, so that both the loss and its cause can be
+// counted; the calls made are the sum of all outcomes but this one.
+func (u *Upstream) Degraded(ctx context.Context) {
+	u.counts[degraded].Add(1)
+	trace.SpanFromContext(ctx).SetAttributes(
+		attribute.String("upstream.name", u.name), attribute.String("upstream.outcome", degraded.String()))
+}
+
+// turnedAway reads the bulkhead's refusal. The upstream never saw the call, so it says nothing about its health.
+func (u *Upstream) turnedAway(err error) answer {
+	switch {
+	case errors.Is(err, bulkhead.ErrFull):
+		return answer{rejectedFull, neutral, u.errFull}
+	case errors.Is(err, bulkhead.ErrExpired):
+		return answer{timedOut, neutral, u.errTimeout}
+	default:
+		return answer{cancelled, neutral, errCallerGone}
+	}
+}
+
+// leftAlone is what a call comes to that the breaker does not let through.
+func (u *Upstream) leftAlone() answer {
+	return answer{rejectedOpen, neutral, rpcerr.New(codes.Unavailable, rpcerr.BreakerOpen,
+		u.name+" has been failing and is left alone for a while",
+		rpcerr.Meta("upstream", u.name), rpcerr.RetryAfter(u.breaker.retryAfter()))}
+}
+
+// tracer is that of the caller's span. The guard has a span of its own below it: one page calls several upstreams from one
+// span, where their attributes would overwrite each other, and a rejected call has no client span at all.
+func tracer(ctx context.Context) trace.Tracer {
+	return trace.SpanFromContext(ctx).TracerProvider().Tracer("example.com/watertight/platform/upstream")
+}
+
+func (u *Upstream) count(span trace.Span, a answer) {
+	u.counts[a.outcome].Add(1)
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(attribute.String("upstream.outcome", a.outcome.String()),
+		attribute.String("upstream.breaker", u.breaker.state().String()))
+	if a.outcome != served && a.outcome != cancelled {
+		span.SetStatus(otelcodes.Error, a.outcome.String())
+	}
+}
