@@ -1,0 +1,153 @@
+package importer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"example.com/watertight/lab/retail"
+)
+
+// Inventory's address on this machine, tried when none is named.
+const localInventory = "127.0.0.1:50054"
+
+// Command is `lab import`: it reads a file in the Online Retail layout, says what was cleaned out of it, and brings the
+// rest into the running shop.
+type Command struct {
+	File string `arg:"" name:"file" help:"Sales in the Online Retail CSV layout, plain or gzipped."`
+
+	CheckoutAddr  string `default:"127.0.0.1:50051" placeholder:"HOST:PORT" help:"gRPC address of checkout (${default})."`
+	SearchAddr    string `default:"127.0.0.1:50052" placeholder:"HOST:PORT" help:"gRPC address of search (${default})."`
+	RecsAddr      string `default:"127.0.0.1:50053" placeholder:"HOST:PORT" help:"gRPC address of recs (${default})."`
+	InventoryAddr string `placeholder:"HOST:PORT" help:"gRPC address of inventory. When not given, 127.0.0.1:50054 if something listens there, else stock is left out."`
+
+	Stock   int64         `default:"0" help:"Stock of every product; 0 is what the file has sold, at least 100."`
+	DryRun  bool          `help:"Only read the file and print the cleaning report."`
+	Timeout time.Duration `default:"5m" help:"Give up after this long."`
+	Output  string        `short:"o" enum:"table,json" default:"table" help:"table or json."`
+}
+
+// Help is the long help: what happens, and an example.
+func (*Command) Help() string {
+	return `Reads the whole file before anything is sent, so that a wrong file changes nothing.
+Importing the same file again is safe and gives the same shop.
+
+Example:
+  lab import online-retail.csv.gz
+  lab import --dry-run --output json online-retail.csv`
+}
+
+// Outcome is what `lab import --output json` prints.
+type Outcome struct {
+	Cleaning retail.Report `json:"cleaning"`
+	Import   *Report       `json:"import"` // null after a dry run
+	Seconds  float64       `json:"seconds"`
+}
+
+// Run imports the file and writes the report to out, with a progress bar on the way when out is a terminal.
+func (c *Command) Run(ctx context.Context, out io.Writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("--timeout: not done after %v", c.Timeout))
+	defer cancel()
+	start := time.Now()
+	bar := newBar(out)
+	defer bar.clear()
+
+	data, err := c.read(ctx, bar)
+	if err != nil {
+		return err
+	}
+	outcome := Outcome{Cleaning: data.Report}
+	if !c.DryRun {
+		report, err := Run(ctx, c.targets(ctx), data.Catalog, bar.imported)
+		if err != nil {
+			return err
+		}
+		outcome.Import = &report
+	}
+	outcome.Seconds = time.Since(start).Round(time.Millisecond).Seconds()
+	bar.clear()
+	if c.Output == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(outcome)
+	}
+	return outcome.write(out)
+}
+
+func (c *Command) read(ctx context.Context, bar *bar) (*retail.Data, error) {
+	var size int64
+	if info, err := os.Stat(c.File); err == nil {
+		size = info.Size()
+	}
+	return retail.ReadFile(ctx, c.File, retail.Options{
+		Stock:    c.Stock,
+		Progress: func(bytes int64) { bar.read(bytes, size) },
+	})
+}
+
+func (c *Command) targets(ctx context.Context) Targets {
+	t := Targets{Search: c.SearchAddr, Checkout: c.CheckoutAddr, Recs: c.RecsAddr, Inventory: c.InventoryAddr}
+	if t.Inventory == "" && listens(ctx, localInventory) {
+		t.Inventory = localInventory
+	}
+	return t
+}
+
+// listens says whether anything takes connections at the address of this machine.
+func listens(ctx context.Context, addr string) bool {
+	dialer := net.Dialer{Timeout: 300 * time.Millisecond}
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// write prints the outcome for people.
+func (o Outcome) write(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight|tabwriter.TabIndent)
+	row := func(n int64, what string) { fmt.Fprintf(table, "%d\t  %s\n", n, what) }
+	r := o.Cleaning
+	row(r.Lines, "lines")
+	row(r.Cancellations, "cancellations left out")
+	row(r.Returns, "returns left out")
+	row(r.NonProducts, "lines left out: postage, fees and other non-products")
+	row(r.BlankDescriptions, "lines left out: no description")
+	row(r.StockNotes, "lines left out: a note of the warehouse for a description")
+	row(r.PricesNotPositive, "lines left out: no price")
+	row(r.BrokenLines, "broken lines skipped")
+	row(r.SaleLines, "lines kept")
+	row(r.SpellingsMerged, "ids that differed only in case, merged")
+	row(r.Renamed, "products with several names, the most frequent kept")
+	row(int64(r.Products), "products")
+	row(int64(r.Invoices), "invoices, "+r.From.Format(time.DateOnly)+" to "+r.To.Format(time.DateOnly))
+	row(int64(r.Customers), "customers")
+	if o.Import != nil {
+		for _, s := range o.Import.Services {
+			row(s.Stored, s.Items+" stored by "+s.Service)
+		}
+		if n := o.Import.OversizedBaskets; n > 0 {
+			row(int64(n), "baskets left out: too many products")
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, b := range r.FirstBroken {
+		if _, err := fmt.Fprintf(out, "line %d: %s\n", b.Line, b.Reason); err != nil {
+			return err
+		}
+	}
+	verb := "imported"
+	if o.Import == nil {
+		verb = "read, nothing sent,"
+	}
+	_, err := fmt.Fprintf(out, "%s in %.1f s\n", verb, o.Seconds)
+	return err
+}
