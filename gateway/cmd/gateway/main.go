@@ -1,0 +1,87 @@
+// Command gateway is the shop's HTTP edge. It wires and nothing else.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"example.com/watertight/gateway"
+	"example.com/watertight/gateway/shop"
+	"example.com/watertight/gateway/storefront"
+	"example.com/watertight/platform/config"
+	"example.com/watertight/platform/lifecycle"
+	"example.com/watertight/platform/rpc"
+	"example.com/watertight/platform/telemetry"
+)
+
+const about = "gateway: the shop's HTTP edge. It serves the JSON API under /api/v1 and the storefront's pages, and calls checkout, search and recs over gRPC."
+
+// settings are all variables of the process.
+type settings struct {
+	HTTP       gateway.Config
+	Upstreams  gateway.UpstreamsConfig
+	Operations gateway.OperationsConfig
+	Process    gateway.ProcessConfig
+	Telemetry  telemetry.Config
+}
+
+func main() { lifecycle.Main("gateway", run) }
+
+func run(ctx context.Context, args, environ []string, out io.Writer) error {
+	if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+		return config.Usage(out, about, settings{})
+	}
+	if len(args) > 0 {
+		return fmt.Errorf("unknown argument %q: settings are environment variables, see --help", args[0])
+	}
+	cfg, err := config.Load[settings](environ)
+	if err != nil {
+		return err
+	}
+	log, err := telemetry.NewLogger(out, cfg.Process.LogLevel, cfg.Process.LogFormat, "gateway")
+	if err != nil {
+		return err
+	}
+	tel, err := telemetry.New(ctx, cfg.Telemetry, "gateway", log)
+	if err != nil {
+		return err
+	}
+	process, err := lifecycle.New(lifecycle.Config(cfg.Process), log, tel.Registry)
+	if err != nil {
+		return err
+	}
+	process.Closer("telemetry", tel.Shutdown)
+	upstreams, err := gateway.Connect(cfg.Upstreams, rpc.ClientDeps{
+		TracerProvider: tel.TracerProvider, MeterProvider: tel.MeterProvider, Propagator: tel.Propagator,
+	}, tel.Registry)
+	if err != nil {
+		return err
+	}
+	process.Closer("upstreams", upstreams.Close)
+	operations, err := gateway.JoinBroker(cfg.Operations, process, log)
+	if err != nil {
+		return err
+	}
+
+	behind, budgets := shop.New(upstreams.Backends(log)), cfg.Upstreams.Budgets()
+	pages, err := storefront.New(behind, storefront.Budgets{Checkout: budgets.Checkout, Search: budgets.Search})
+	if err != nil {
+		return err
+	}
+	handler, err := gateway.NewHandler(cfg.HTTP, gateway.Deps{
+		Shop: behind, Budgets: budgets, Upstreams: upstreams.Status, Storefront: pages.Routes(), Operations: operations,
+		Version: telemetry.Version(), Design: "split", Draining: process.Draining(),
+		Log: log, TracerProvider: tel.TracerProvider, MeterProvider: tel.MeterProvider, Propagator: tel.Propagator,
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := lifecycle.Listen("HTTP_ADDR", cfg.HTTP.Addr)
+	if err != nil {
+		return err
+	}
+	process.Server("http", lifecycle.NewHTTPServer(listener, gateway.NewServer(cfg.HTTP, handler, log)))
+	return process.Run(ctx)
+}
