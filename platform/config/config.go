@@ -44,14 +44,13 @@ func named[T any](err error, variables map[string]string) error {
 			out = append(out, e)
 		}
 	}
-	visit(reflect.TypeFor[T](), "", func(f reflect.StructField, name string) {
+	visit(reflect.TypeFor[T](), "", func(_ reflect.StructField, name string) {
 		value, set := variables[name]
 		if !set {
 			return
 		}
 		_, alone := env.ParseAsWithOptions[T](env.Options{Environment: map[string]string{name: value}})
-		var wrong env.ParseError
-		if errors.As(alone, &wrong) {
+		if wrong, ok := errors.AsType[env.ParseError](alone); ok {
 			out = append(out, fmt.Errorf("%s: not a valid %s", name, wrong.Type))
 		}
 	})
@@ -69,7 +68,7 @@ func validate(v reflect.Value, prefix string) []error {
 			errs = append(errs, validate(v.Field(i), prefix+f.Tag.Get("envPrefix"))...)
 		}
 	}
-	checked, ok := v.Interface().(Validator)
+	checked, ok := reflect.TypeAssert[Validator](v)
 	if !ok {
 		return errs
 	}
@@ -122,8 +121,7 @@ func Usage(w io.Writer, about string, cfg any) error {
 
 // visit calls each for every field that has a variable, with the variable's full name.
 func visit(t reflect.Type, prefix string, each func(f reflect.StructField, name string)) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		if name, _, _ := strings.Cut(f.Tag.Get("env"), ","); name != "" {
 			each(f, prefix+name)
 		} else if f.Type.Kind() == reflect.Struct {

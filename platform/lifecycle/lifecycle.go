@@ -121,8 +121,8 @@ func (p *Process) Worker(name string, run func(ctx context.Context) error) {
 }
 
 // Closer adds something to close in the last stage, beside all others; what is not closed when ctx ends is left.
-func (p *Process) Closer(name string, close func(ctx context.Context) error) {
-	p.closers = append(p.closers, part[func(context.Context) error]{name, close})
+func (p *Process) Closer(name string, end func(ctx context.Context) error) {
+	p.closers = append(p.closers, part[func(context.Context) error]{name, end})
 }
 
 // Ready adds a condition without which the process does not become ready. done fulfils it, for good.
@@ -201,7 +201,7 @@ func (p *Process) drain() {
 	for _, s := range p.servers {
 		s.do.Drain()
 	}
-	time.Sleep(p.cfg.DrainDelay)
+	<-time.After(p.cfg.DrainDelay)
 }
 
 func (p *Process) shutdownServers() {

@@ -3,7 +3,6 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,7 +18,7 @@ import (
 func process(t *testing.T, cfg lifecycle.Config) *lifecycle.Process {
 	t.Helper()
 	cfg.AdminAddr = "127.0.0.1:0"
-	p, err := lifecycle.New(cfg, slog.New(slog.NewTextHandler(io.Discard, nil)), prometheus.NewRegistry())
+	p, err := lifecycle.New(cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +44,19 @@ func run(t *testing.T, p *lifecycle.Process) (stop func() error) {
 	}
 }
 
+func get(t *testing.T, url string) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Error(err)
+		return nil, err
+	}
+	return http.DefaultClient.Do(req)
+}
+
 func status(t *testing.T, p *lifecycle.Process, path string) int {
 	t.Helper()
-	resp, err := http.Get("http://" + p.AdminAddr() + path)
+	resp, err := get(t, "http://"+p.AdminAddr()+path)
 	if err != nil {
 		t.Fatalf("GET %s: %v", path, err)
 	}
@@ -113,7 +122,7 @@ func TestFieldReport_18_DrainServesWhileTheNewsSpreads(t *testing.T) {
 
 	long := make(chan error, 1)
 	go func() {
-		resp, err := http.Get("http://" + server.Addr() + "/long")
+		resp, err := get(t, "http://"+server.Addr()+"/long")
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -129,12 +138,12 @@ func TestFieldReport_18_DrainServesWhileTheNewsSpreads(t *testing.T) {
 	if got := status(t, p, "/livez"); got != 200 {
 		t.Errorf("/livez while draining = %d, want 200", got)
 	}
-	resp, err := http.Get("http://" + server.Addr() + "/quick")
+	resp, err := get(t, "http://"+server.Addr()+"/quick")
 	if err != nil {
 		t.Fatalf("request in the drain delay: %v", err)
 	}
 	resp.Body.Close()
-	if resp.StatusCode != 200 || !resp.Close {
+	if resp.StatusCode != http.StatusOK || !resp.Close {
 		t.Errorf("request in the drain delay: status %d, connection close %v; want 200, true", resp.StatusCode, resp.Close)
 	}
 	<-p.Draining()
@@ -168,7 +177,7 @@ func TestProcess_StopIsBoundedWhateverHangs(t *testing.T) {
 	p.Closer("stubborn", func(context.Context) error { <-forever; return nil })
 	stop := run(t, p)
 	go func() {
-		if resp, err := http.Get("http://" + server.Addr()); err == nil {
+		if resp, err := get(t, "http://"+server.Addr()); err == nil {
 			resp.Body.Close()
 		}
 	}()

@@ -64,7 +64,7 @@ func staticResolver(target string) resolver.Builder {
 	builder := manual.NewBuilderWithScheme(staticScheme)
 	var state resolver.State
 	if list, ok := strings.CutPrefix(target, staticScheme+":///"); ok {
-		for _, addr := range strings.Split(list, ",") {
+		for addr := range strings.SplitSeq(list, ",") {
 			state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: strings.TrimSpace(addr)}}})
 		}
 	}

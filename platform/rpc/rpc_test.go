@@ -3,7 +3,6 @@ package rpc_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -62,7 +61,7 @@ func serve(t *testing.T, addr string, cfg rpc.ServerConfig, p *peer) *rpc.Server
 		cfg.Pool = bulkhead.Config{Size: 8, Queue: 8}
 	}
 	s, err := rpc.NewServer(cfg, rpc.ServerDeps{
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registry: prometheus.NewRegistry(),
+		Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
 		TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: noop.NewMeterProvider(), Propagator: propagation.TraceContext{},
 	})
 	if err != nil {
@@ -166,11 +165,9 @@ func TestServer_FullPoolIsShedWithRetryInfo_HealthStaysOutside(t *testing.T) {
 func TestServer_StreamsHaveTheirOwnCap(t *testing.T) {
 	s := serve(t, "127.0.0.1:0", rpc.ServerConfig{Pool: bulkhead.Config{Size: 1}, MaxStreams: 2}, &peer{unary: func(context.Context) error { return nil }})
 	client := testv1.NewTestServiceClient(dial(t, "static:///"+s.Addr()))
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	shed := 0
 	for range 3 {
-		stream, err := client.StreamingOutputCall(ctx, &testv1.StreamingOutputCallRequest{})
+		stream, err := client.StreamingOutputCall(t.Context(), &testv1.StreamingOutputCallRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,7 @@ type ServerConfig struct {
 	Addr             string          `env:"GRPC_ADDR" envDefault:":50051" help:"address of the gRPC server"`
 	Pool             bulkhead.Config `envPrefix:"POOL_"`
 	MaxStreams       int             `env:"MAX_STREAMS" envDefault:"256" help:"streams open at once; they take no slot of the pool"`
-	MaxConnectionAge time.Duration   `env:"MAX_CONNECTION_AGE" envDefault:"20s" help:"age at which clients are told to reconnect, so that new replicas get traffic"`
+	MaxConnectionAge time.Duration   `env:"MAX_CONNECTION_AGE" envDefault:"20s" help:"age at which clients are told to reconnect, for new replicas' sake"`
 }
 
 // Validate checks the limits that are not the pool's.

@@ -16,8 +16,8 @@ import (
 // them, trace_id and span_id. level is debug, info, warn or error; format is json, text, or empty for text on a terminal
 // and JSON elsewhere.
 func NewLogger(out io.Writer, level, format, service string) (*slog.Logger, error) {
-	var min slog.Level
-	if err := min.UnmarshalText([]byte(level)); err != nil {
+	var lowest slog.Level
+	if err := lowest.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("LOG_LEVEL: must be debug, info, warn or error, not %q", level)
 	}
 	if format == "" {
@@ -29,9 +29,9 @@ func NewLogger(out io.Writer, level, format, service string) (*slog.Logger, erro
 	var handler slog.Handler
 	switch format {
 	case "json":
-		handler = slog.NewJSONHandler(out, &slog.HandlerOptions{Level: min})
+		handler = slog.NewJSONHandler(out, &slog.HandlerOptions{Level: lowest})
 	case "text":
-		handler = tint.NewTextHandler(out, &tint.Options{Level: min, TimeFormat: time.TimeOnly, NoColor: !terminal(out)})
+		handler = tint.NewTextHandler(out, &tint.Options{Level: lowest, TimeFormat: time.TimeOnly, NoColor: !terminal(out)})
 	default:
 		return nil, fmt.Errorf("LOG_FORMAT: must be json or text, not %q", format)
 	}

@@ -17,10 +17,8 @@ import (
 	"example.com/watertight/platform/telemetry"
 )
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
-
 func TestTelemetry_PassesTheTraceOnWithTheExporterOff(t *testing.T) {
-	tel, err := telemetry.New(context.Background(), telemetry.Config{}, "test", quiet)
+	tel, err := telemetry.New(context.Background(), telemetry.Config{}, "test", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +45,7 @@ func TestTelemetry_ADeadCollectorHoldsNothingUp(t *testing.T) {
 	}
 	defer silent.Close()
 	started := time.Now()
-	tel, err := telemetry.New(context.Background(), telemetry.Config{Endpoint: "http://" + silent.Addr().String()}, "test", quiet)
+	tel, err := telemetry.New(context.Background(), telemetry.Config{Endpoint: "http://" + silent.Addr().String()}, "test", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"errors"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -33,19 +34,23 @@ type breaker struct {
 	circuit *gobreaker.TwoStepCircuitBreaker[struct{}]
 	cfg     BreakerConfig
 	born    time.Time
+	open    time.Duration // how long this process's breaker stays open
 
 	failuresInARow atomic.Uint32
 	openedAt       atomic.Int64 // nanoseconds since born
 }
 
 func newBreaker(name string, cfg BreakerConfig) *breaker {
-	b := &breaker{cfg: cfg, born: time.Now()}
+	// Between 70 and 90 % of the most, drawn once: the replicas of a caller do not probe in step, and an upstream that has
+	// healed is whole again, probes included, within cfg.Open.
+	open := cfg.Open*7/10 + rand.N(cfg.Open/5)
+	b := &breaker{cfg: cfg, born: time.Now(), open: open}
 	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:          name,
 		MaxRequests:   cfg.Probes,
 		Interval:      cfg.Window,
 		BucketPeriod:  cfg.Window / buckets,
-		Timeout:       cfg.Open,
+		Timeout:       open,
 		ReadyToTrip:   b.shouldOpen,
 		IsExcluded:    func(err error) bool { return errors.Is(err, errNeutral) },
 		OnStateChange: b.changed,
@@ -91,7 +96,7 @@ func (b *breaker) allow() func(verdict) {
 
 // retryAfter is the time left until probes are let through, and at least a second.
 func (b *breaker) retryAfter() time.Duration {
-	halfOpenAt := time.Duration(b.openedAt.Load()) + b.cfg.Open
+	halfOpenAt := time.Duration(b.openedAt.Load()) + b.open
 	return max(time.Second, halfOpenAt-time.Since(b.born))
 }
 

@@ -163,7 +163,7 @@ func TestFieldReport_08_NoSlotIsLostOnPanicTimeoutOrCancel(t *testing.T) {
 
 func TestFieldReport_09_WaitersThatGaveUpGetNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := newUpstream(t, func(c *upstream.Config) { c.Timeout = 4 * time.Second })
+		u := newUpstream(t, func(c *upstream.Config) { c.Timeout, c.Breaker.Open = 4*time.Second, 10*time.Second })
 		for range 32 {
 			go func() { _ = u.Do(t.Context(), takes(time.Second)) }()
 		}

@@ -328,10 +328,11 @@ func TestBreaker_ClosesAfterItsProbesSucceed(t *testing.T) {
 
 		err := u.Do(t.Context(), healthy)
 		wantError(t, err, codes.Unavailable, rpcerr.BreakerOpen)
-		if d, _ := rpcerr.Delay(err); d != 5*time.Second {
-			t.Errorf("RetryInfo = %v just after opening, want 5s", d)
+		open, _ := rpcerr.Delay(err)
+		if open < 3500*time.Millisecond || open > 4500*time.Millisecond {
+			t.Errorf("RetryInfo = %v just after opening, want 70 to 90 %% of BREAKER_OPEN (5s)", open)
 		}
-		time.Sleep(4800 * time.Millisecond)
+		time.Sleep(open - 200*time.Millisecond)
 		err = u.Do(t.Context(), healthy)
 		if d, _ := rpcerr.Delay(err); d != time.Second {
 			t.Errorf("RetryInfo = %v with 200ms left, want 1s, the least that can be said in whole seconds", d)

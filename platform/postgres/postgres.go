@@ -1,0 +1,125 @@
+// Package postgres is how a service reaches its database: a pool that starts before the server does and survives its
+// outages, migrations, transactions that are retried and committed safely, and the errors that mean "not now". It knows
+// no tables, and refuses to wait without a bound.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+)
+
+// When the context of a running statement ends, pgx by default drops the connection and leaves the statement running on
+// the server, so that a burst of departing clients multiplies the sessions there. Here the statement is cancelled
+// instead and the connection kept: after cancelGrace, because most statements end by themselves sooner; and if the
+// server has not answered after cancelBound, the connection is dropped after all.
+const (
+	cancelGrace = 20 * time.Millisecond
+	cancelBound = time.Second
+)
+
+// Deps is what a pool reports to. A nil provider switches that report off.
+type Deps struct {
+	// Name is the application_name of the pool's sessions, and the pool's name in its metrics.
+	Name string
+	// TracerProvider gets a span for each statement under a recording span.
+	TracerProvider trace.TracerProvider
+	// MeterProvider gets the durations and errors of operations and the state of the pool.
+	MeterProvider metric.MeterProvider
+}
+
+// Open returns a pool for cfg.URL. The server need not be there: connections are opened when they are first needed, and
+// again after an outage. An error is a mistake in cfg and names the variable. The caller closes the pool.
+func Open(ctx context.Context, cfg Config, deps Deps) (*pgxpool.Pool, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.TracerProvider == nil {
+		deps.TracerProvider = tracenoop.NewTracerProvider()
+	}
+	if deps.MeterProvider == nil {
+		deps.MeterProvider = metricnoop.NewMeterProvider()
+	}
+	poolCfg, err := cfg.pool(deps)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, poolCfg)
+	if err != nil {
+		return nil, fmt.Errorf("create connection pool: %w", err)
+	}
+	err = otelpgx.RecordStats(pool, otelpgx.WithStatsMeterProvider(deps.MeterProvider),
+		otelpgx.WithStatsAttributes(attribute.String("db.client.connection.pool.name", deps.Name)))
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("record pool metrics: %w", err)
+	}
+	return pool, nil
+}
+
+func (c Config) pool(deps Deps) (*pgxpool.Config, error) {
+	pool, err := parse("DATABASE_URL", c.URL)
+	if err != nil {
+		return nil, err
+	}
+	pool.MaxConns = c.MaxConns
+	pool.MinConns = 0
+	pool.PingTimeout = c.ConnectTimeout
+	pool.MaxConnLifetime = 30 * time.Minute
+	pool.MaxConnLifetimeJitter = 5 * time.Minute
+	pool.MaxConnIdleTime = 5 * time.Minute
+
+	conn := pool.ConnConfig
+	conn.ConnectTimeout = c.ConnectTimeout
+	conn.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, CancelRequestDelay: cancelGrace, DeadlineDelay: cancelBound}
+	}
+	setDefault(conn.RuntimeParams, "application_name", deps.Name)
+	setDefault(conn.RuntimeParams, "statement_timeout", milliseconds(c.StatementTimeout))
+	setDefault(conn.RuntimeParams, "lock_timeout", milliseconds(c.LockTimeout))
+	setDefault(conn.RuntimeParams, "idle_in_transaction_session_timeout", milliseconds(c.IdleInTransactionTimeout))
+	conn.Tracer = otelpgx.NewTracer(
+		otelpgx.WithTracerProvider(deps.TracerProvider),
+		otelpgx.WithMeterProvider(deps.MeterProvider),
+		otelpgx.WithSpanNameFunc(statementName),
+		otelpgx.WithMetricOperationName(otelpgx.SQLOperationName),
+	)
+	return pool, nil
+}
+
+// setDefault leaves what the connection string itself says.
+func setDefault(params map[string]string, name, value string) {
+	if _, set := params[name]; !set {
+		params[name] = value
+	}
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// statementName is the name of a statement's span: NAME of a first line "-- name: NAME", else the SQL verb.
+func statementName(sql string) string {
+	if rest, ok := strings.CutPrefix(strings.TrimSpace(sql), "-- name: "); ok {
+		name, _, _ := strings.Cut(rest, "\n")
+		return strings.TrimSpace(name)
+	}
+	return otelpgx.SQLOperationName(context.Background(), sql)
+}
+
+// serverError returns the server's error, or nil when err has none.
+func serverError(err error) *pgconn.PgError {
+	server, _ := errors.AsType[*pgconn.PgError](err)
+	return server
+}

@@ -1,0 +1,39 @@
+// Command checkout runs the checkout service.
+package main
+
+import (
+	"context"
+	"io"
+
+	"example.com/watertight/platform/config"
+	"example.com/watertight/platform/lifecycle"
+	"example.com/watertight/platform/service"
+	"example.com/watertight/services/checkout"
+)
+
+const about = "checkout takes orders and tells what becomes of them."
+
+type settings struct {
+	Service  service.Config
+	Checkout checkout.Config
+}
+
+func main() { lifecycle.Main("checkout", run) }
+
+func run(ctx context.Context, args, environ []string, out io.Writer) error {
+	cfg, err := config.Read[settings](about, args, environ, out)
+	if err != nil {
+		return err
+	}
+	base, err := service.New(ctx, "checkout", cfg.Service.BoundByDatabase(), out)
+	if err != nil {
+		return err
+	}
+	feature, err := checkout.New(cfg.Checkout, checkout.Deps{Pool: base.Pool, Database: cfg.Service.Database, Log: base.Log, Registry: base.Telemetry.Registry})
+	if err != nil {
+		return err
+	}
+	feature.Register(base.Server)
+	feature.Start(base.Process)
+	return base.Run(ctx)
+}
