@@ -112,7 +112,8 @@ func TestRecommendations_AnswersWithoutRecsAndWithoutSearch(t *testing.T) {
 
 	e.Search.Fail(status.Error(codes.Unavailable, "down"))
 	a = e.get(t, "/api/v1/recommendations?product_id=P-1")
-	if want := `{"recommendations":[],"degraded":["search"]}` + "\n"; a.Status != 200 || a.Body != want || a.Header.Get("Watertight-Degraded") != "search" {
+	if want := `{"recommendations":[],"degraded":["search"]}` + "\n"; a.Status != 200 || a.Body != want ||
+		a.Header.Get("Watertight-Degraded") != "search" {
 		t.Errorf("without search: %d %s %q, want 200 %s", a.Status, a.Body, a.Header.Get("Watertight-Degraded"), want)
 	}
 	e.Recs.Fail(status.Error(codes.Unavailable, "down"))
@@ -274,7 +275,8 @@ func TestQuery_OddPageSizesAre400(t *testing.T) {
 func TestIDs_OddOnesAreTheClientsFault(t *testing.T) {
 	e := newEdge(t, options{})
 	for _, id := range []string{
-		strings.Repeat("-", 36), "..%2Fx", "%2e%2e%2fx", "%00", "%ff", "%20", "1", strings.Repeat("9", 5000), "'%20OR%201=1", "00000000-0000-0000-0000-00000000000g",
+		strings.Repeat("-", 36), "..%2Fx", "%2e%2e%2fx", "%00", "%ff", "%20", "1", strings.Repeat("9",
+			5000), "'%20OR%201=1", "00000000-0000-0000-0000-00000000000g",
 		"%E2%98%83", "a%0d%0ab", "x%2Fevents", "00000000-0000-4000-8000-999999999999",
 	} {
 		for _, path := range []string{"/api/v1/orders/" + id, "/api/v1/orders/" + id + "/events", "/api/v1/products/" + id} {
@@ -284,9 +286,9 @@ func TestIDs_OddOnesAreTheClientsFault(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/api/v1/orders/../x", "/api/v1/products/..", "/api/v1/products/", "/api/v1/products/."} {
-		resp, body := e.raw(t, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-		if resp.StatusCode != 404 {
-			t.Errorf("GET %s = %d, want 404: %s", path, resp.StatusCode, body)
+		a := e.raw(t, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if a.Status != 404 {
+			t.Errorf("GET %s = %d, want 404: %s", path, a.Status, a.Body)
 		}
 	}
 	for _, line := range e.Log.All() {
@@ -299,10 +301,11 @@ func TestIDs_OddOnesAreTheClientsFault(t *testing.T) {
 // Field report 53.
 func TestPlaceOrder_HasOnePathAndNoRedirects(t *testing.T) {
 	e := newEdge(t, options{})
-	for _, path := range []string{"//orders", "/a/../orders", "//api/v1/orders", "/api//v1/orders", "/api/v1/orders/", "/api/v1/./orders", "/api/v1/x/../orders", "/api/v1/orders/.", "/api/v1/%6frders/", "/api", "/api/", "/api/v1/orders%2F", "http://other/api/v1//orders"} {
-		resp, body := e.raw(t, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", path, len(orderBody), orderBody))
-		if resp.StatusCode != 404 && resp.StatusCode != 405 {
-			t.Errorf("POST %s = %d (Location %q), want 404 or 405: %s", path, resp.StatusCode, resp.Header.Get("Location"), body)
+	for _, path := range []string{"//orders", "/a/../orders", "//api/v1/orders", "/api//v1/orders", "/api/v1/orders/", "/api/v1/./orders",
+		"/api/v1/x/../orders", "/api/v1/orders/.", "/api/v1/%6frders/", "/api", "/api/", "/api/v1/orders%2F", "http://other/api/v1//orders"} {
+		a := e.raw(t, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", path, len(orderBody), orderBody))
+		if a.Status != 404 && a.Status != 405 {
+			t.Errorf("POST %s = %d (Location %q), want 404 or 405: %s", path, a.Status, a.Header.Get("Location"), a.Body)
 		}
 	}
 	if n := e.Checkout.Calls.Load(); n != 0 {
@@ -326,16 +329,17 @@ func TestRoutes_UnknownPathsAndMethodsAreProblems(t *testing.T) {
 		}
 	}
 	wantProblem(t, e.do(t, "PUT", "/api/v1/faults/recs", "{}"), 404, "not_found")
-	resp, _ := e.raw(t, "OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-	if resp.StatusCode >= 500 {
-		t.Errorf("OPTIONS * = %d", resp.StatusCode)
+	a := e.raw(t, "OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	if a.Status >= 500 {
+		t.Errorf("OPTIONS * = %d", a.Status)
 	}
 }
 
 func TestHEAD_AnswersAsGETWithoutABody(t *testing.T) {
 	e := newEdge(t, options{})
 	e.order(t, "k")
-	for _, path := range []string{"/api/v1/products", "/api/v1/products/P-1", "/api/v1/recommendations", "/api/v1/orders/00000000-0000-4000-8000-000000000001", "/api/v1/orders/00000000-0000-4000-8000-000000000001/events"} {
+	for _, path := range []string{"/api/v1/products", "/api/v1/products/P-1", "/api/v1/recommendations",
+		"/api/v1/orders/00000000-0000-4000-8000-000000000001", "/api/v1/orders/00000000-0000-4000-8000-000000000001/events"} {
 		a := e.do(t, "HEAD", path, "")
 		if a.Status != 200 || a.Body != "" {
 			t.Errorf("HEAD %s = %d %q", path, a.Status, a.Body)
@@ -349,32 +353,43 @@ func TestHEAD_AnswersAsGETWithoutABody(t *testing.T) {
 	}
 }
 
+type statusBody struct {
+	Version, Design string
+	Upstreams       []map[string]any
+	Orders          map[string]*float64
+	Services        []any
+	Faults          []any
+}
+
 func TestStatus_HasTheShapeOfTheContract(t *testing.T) {
 	e := newEdge(t, options{environ: []string{"CHECKOUT_TIMEOUT=2s", "CHECKOUT_BREAKER_OPEN=5s"}})
 	e.order(t, "k-1")
 	e.order(t, "k-1") // a replay is not another order
 	a := e.get(t, "/api/v1/status")
-	got := decode[map[string]any](t, a)
-	want := map[string]any{
-		"version": "test", "design": "split", "services": []any{}, "faults": []any{}, "upstreams": got["upstreams"],
-		"orders": map[string]any{"per_second": 0.0, "oldest_pending_seconds": nil},
+	got := decode[statusBody](t, a)
+	perSecond := got.Orders["per_second"]
+	want := statusBody{
+		Version: "test", Design: "split", Upstreams: got.Upstreams, Services: []any{}, Faults: []any{},
+		Orders: map[string]*float64{"per_second": perSecond, "oldest_pending_seconds": nil},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, got); diff != "" || perSecond == nil || len(got.Upstreams) != 3 {
+		t.Fatalf("status %s (-want +got):\n%s", a.Body, diff)
 	}
-	upstreams := got["upstreams"].([]any)
 	wantCheckout := map[string]any{
 		"name": "checkout", "breaker": "closed", "in_flight": 0.0, "queued": 0.0,
-		"limits":   map[string]any{"scope": "per gateway replica", "max_in_flight": 64.0, "max_queue": 64.0, "max_streams": 256.0, "timeout_ms": 2000.0},
-		"outcomes": map[string]any{"ok": 2.0, "degraded": 0.0, "rejected_full": 0.0, "rejected_open": 0.0, "timed_out": 0.0, "failed": 0.0, "cancelled": 0.0},
+		"limits": map[string]any{
+			"scope": "per gateway replica", "max_in_flight": 64.0, "max_queue": 64.0, "max_streams": 256.0, "timeout_ms": 2000.0,
+		},
+		"outcomes": map[string]any{
+			"ok": 2.0, "degraded": 0.0, "rejected_full": 0.0, "rejected_open": 0.0, "timed_out": 0.0, "failed": 0.0, "cancelled": 0.0,
+		},
 	}
-	if diff := cmp.Diff(wantCheckout, upstreams[0]); len(upstreams) != 3 || diff != "" {
+	if diff := cmp.Diff(wantCheckout, got.Upstreams[0]); diff != "" {
 		t.Errorf("checkout (-want +got):\n%s", diff)
 	}
 	eventually(t, "the order shows in the rate", func() bool {
-		orders := decode[map[string]any](t, e.get(t, "/api/v1/status"))["orders"].(map[string]any)
-		perSecond := orders["per_second"].(float64)
-		return perSecond > 0 && perSecond <= 1
+		rate := *decode[statusBody](t, e.get(t, "/api/v1/status")).Orders["per_second"]
+		return rate > 0 && rate <= 1
 	})
 }
 
@@ -420,7 +435,8 @@ func TestGuard_WrapsEachRouteWithItsFeatureInsideTheDeadline(t *testing.T) {
 	for _, path := range []string{"/api/v1/products", "/api/v1/products/P-1", "/api/v1/recommendations", "/api/v1/status"} {
 		e.get(t, path)
 	}
-	want := map[string]string{"POST /api/v1/orders": "checkout", "GET /api/v1/products": "search", "GET /api/v1/products/P-1": "search", "GET /api/v1/recommendations": "recs"}
+	want := map[string]string{"POST /api/v1/orders": "checkout", "GET /api/v1/products": "search", "GET /api/v1/products/P-1": "search",
+		"GET /api/v1/recommendations": "recs"}
 	if diff := cmp.Diff(want, features); diff != "" {
 		t.Errorf("features (-want +got):\n%s", diff)
 	}

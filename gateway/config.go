@@ -13,12 +13,12 @@ import (
 // Config is how the edge serves.
 type Config struct {
 	Addr           string           `env:"HTTP_ADDR" envDefault:":8080" help:"address of the HTTP server"`
-	ClientRate     float64          `env:"CLIENT_RATE" envDefault:"0" help:"requests per second for each client, with a burst of one second's worth; 0 is no limit"`
+	ClientRate     float64          `env:"CLIENT_RATE" envDefault:"0" help:"requests a second for each client, in bursts of one second's worth; 0 is no limit"`
 	TrustedProxies clientip.Proxies `env:"TRUSTED_PROXIES" help:"networks (10.0.0.0/8,...) whose X-Forwarded-For is believed"`
 
 	ReadHeaderTimeout time.Duration `env:"HTTP_READ_HEADER_TIMEOUT" envDefault:"5s" help:"how long a client may take to send a request's head"`
 	ReadTimeout       time.Duration `env:"HTTP_READ_TIMEOUT" envDefault:"10s" help:"how long it may take to send the whole request"`
-	WriteTimeout      time.Duration `env:"HTTP_WRITE_TIMEOUT" envDefault:"10s" help:"how long sending an answer may take once it is made; each event of a stream"`
+	WriteTimeout      time.Duration `env:"HTTP_WRITE_TIMEOUT" envDefault:"10s" help:"how long sending an answer may take, or one event of a stream"`
 	IdleTimeout       time.Duration `env:"HTTP_IDLE_TIMEOUT" envDefault:"75s" help:"how long a connection may wait for its next request"`
 	MaxHeaderBytes    int           `env:"HTTP_MAX_HEADER_BYTES" envDefault:"16384" help:"most bytes in a request's head"`
 

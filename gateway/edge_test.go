@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -53,7 +54,10 @@ type options struct {
 }
 
 // patient are time-outs that a busy machine keeps when nothing is wrong; tests about slowness set their own.
-var patient = []string{"HTTP_WRITE_TIMEOUT=30s", "CHECKOUT_TIMEOUT=20s", "SEARCH_TIMEOUT=20s", "RECS_TIMEOUT=20s", "CHECKOUT_BREAKER_OPEN=30s", "SEARCH_BREAKER_OPEN=30s", "RECS_BREAKER_OPEN=30s"}
+func patient() []string {
+	return []string{"HTTP_WRITE_TIMEOUT=30s", "CHECKOUT_TIMEOUT=20s", "SEARCH_TIMEOUT=20s", "RECS_TIMEOUT=20s", "CHECKOUT_BREAKER_OPEN=30s",
+		"SEARCH_BREAKER_OPEN=30s", "RECS_BREAKER_OPEN=30s"}
+}
 
 func newEdge(tb testing.TB, o options) *edge {
 	tb.Helper()
@@ -61,7 +65,7 @@ func newEdge(tb testing.TB, o options) *edge {
 	addresses := []string{
 		"CHECKOUT_ADDR=" + e.Checkout.Target(), "SEARCH_ADDR=" + e.Search.Target(), "RECS_ADDR=" + e.Recs.Target(), "HTTP_ADDR=127.0.0.1:0",
 	}
-	cfg, err := config.Load[settings](append(append(append([]string{}, patient...), addresses...), o.environ...))
+	cfg, err := config.Load[settings](slices.Concat(patient(), addresses, o.environ))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -77,7 +81,8 @@ func newEdge(tb testing.TB, o options) *edge {
 		o.tracers = tel.TracerProvider
 	}
 	e.Registry = tel.Registry
-	e.Upstreams, err = gateway.Connect(cfg.Upstreams, rpc.ClientDeps{TracerProvider: o.tracers, MeterProvider: tel.MeterProvider, Propagator: tel.Propagator}, tel.Registry)
+	e.Upstreams, err = gateway.Connect(cfg.Upstreams, rpc.ClientDeps{TracerProvider: o.tracers, MeterProvider: tel.MeterProvider,
+		Propagator: tel.Propagator}, tel.Registry)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -108,7 +113,8 @@ func (e *edge) serve(tb testing.TB, cfg gateway.Config, handler http.Handler, lo
 	server := lifecycle.NewHTTPServer(listener, gateway.NewServer(cfg, handler, log))
 	e.Addr, e.URL = server.Addr(), "http://"+server.Addr()
 	e.Drain = sync.OnceFunc(func() { close(draining); server.Drain() })
-	e.Client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	e.Client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -137,6 +143,7 @@ type answer struct {
 	Header http.Header
 	Body   string
 	Took   time.Duration
+	Close  bool // the server says that the connection ends
 }
 
 // json reads the body into a T.
@@ -190,7 +197,7 @@ func (e *edge) try(ctx context.Context, method, path, body string, header ...str
 	}
 	defer resp.Body.Close()
 	read, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, resp.Header, string(read), time.Since(start)}, err
+	return answer{resp.StatusCode, resp.Header, string(read), time.Since(start), resp.Close}, err
 }
 
 func (e *edge) get(tb testing.TB, path string, header ...string) answer {
@@ -206,12 +213,9 @@ func (e *edge) order(tb testing.TB, key string) answer {
 }
 
 // raw sends bytes on a connection of its own and reads one response.
-func (e *edge) raw(tb testing.TB, request string) (*http.Response, string) {
+func (e *edge) raw(tb testing.TB, request string) answer {
 	tb.Helper()
-	conn, err := net.Dial("tcp", e.Addr)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	conn := e.dial(tb)
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		tb.Fatal(err)
@@ -228,7 +232,16 @@ func (e *edge) raw(tb testing.TB, request string) (*http.Response, string) {
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		tb.Fatalf("%q: %v", request, err)
 	}
-	return resp, string(body)
+	return answer{Status: resp.StatusCode, Header: resp.Header, Body: string(body), Close: resp.Close}
+}
+
+func (e *edge) dial(tb testing.TB) net.Conn {
+	tb.Helper()
+	conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", e.Addr)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return conn
 }
 
 // wantProblem checks that an answer is a complete problem with this status and code.
@@ -241,7 +254,8 @@ func wantProblem(tb testing.TB, a answer, status int, code string) problemBody {
 		tb.Errorf("Content-Type %q, want application/problem+json", got)
 	}
 	p := decode[problemBody](tb, a)
-	if p.Code != code || p.Status != status || p.Title == "" || p.Detail == "" || p.Type == "" || p.Instance == "" || p.RequestID != a.Header.Get("X-Request-Id") {
+	if p.Code != code || p.Status != status || p.Title == "" || p.Detail == "" || p.Type == "" || p.Instance == "" ||
+		p.RequestID != a.Header.Get("X-Request-ID") {
 		tb.Errorf("problem %+v, want code %s and every member set", p, code)
 	}
 	return p

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,10 +19,17 @@ import (
 
 const firstOrder = "00000000-0000-4000-8000-000000000001"
 
-// listen opens an event stream; close it by cancelling ctx.
-func (e *edge) listen(ctx context.Context, tb testing.TB, id string, header ...string) (*http.Response, *bufio.Reader) {
+// stream is an event stream as a client reads it.
+type stream struct {
+	*bufio.Reader
+	Status int
+	Header http.Header
+}
+
+// listen opens the first order's event stream; close it by cancelling ctx.
+func (e *edge) listen(ctx context.Context, tb testing.TB, header ...string) stream {
 	tb.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL+"/api/v1/orders/"+id+"/events", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL+"/api/v1/orders/"+firstOrder+"/events", nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -33,11 +41,11 @@ func (e *edge) listen(ctx context.Context, tb testing.TB, id string, header ...s
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { resp.Body.Close() })
-	return resp, bufio.NewReader(resp.Body)
+	return stream{bufio.NewReader(resp.Body), resp.StatusCode, resp.Header}
 }
 
 // nextEvent reads up to the next event's end and returns its id and data; heartbeats are passed over.
-func nextEvent(r *bufio.Reader) (id, data string, err error) {
+func nextEvent(r stream) (id, data string, err error) {
 	for {
 		line, err := r.ReadString('\n')
 		if err != nil {
@@ -55,7 +63,7 @@ func nextEvent(r *bufio.Reader) (id, data string, err error) {
 	}
 }
 
-func wantEvent(tb testing.TB, r *bufio.Reader, sequence int, status string) {
+func wantEvent(tb testing.TB, r stream, sequence int, status string) {
 	tb.Helper()
 	id, data, err := nextEvent(r)
 	want := fmt.Sprintf(`{"order_id":"%s","status":"%s","reason":"","at":"2026-01-02T03:04:%02dZ"}`, firstOrder, status, 4+sequence)
@@ -69,9 +77,9 @@ func (e *edge) change(to checkoutv1.OrderStatus) { e.Orders.Change(firstOrder, t
 func TestEvents_TellEachChangeAndEndAfterAFinalOne(t *testing.T) {
 	e := newEdge(t, options{})
 	e.order(t, "k")
-	resp, events := e.listen(t.Context(), t, firstOrder)
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
-		t.Fatalf("got %d %v", resp.StatusCode, resp.Header)
+	events := e.listen(t.Context(), t)
+	if events.Status != http.StatusOK || events.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("got %d %v", events.Status, events.Header)
 	}
 	wantEvent(t, events, 1, "pending")
 	e.change(checkoutv1.OrderStatus_ORDER_STATUS_AWAITING_PAYMENT)
@@ -83,13 +91,12 @@ func TestEvents_TellEachChangeAndEndAfterAFinalOne(t *testing.T) {
 	}
 
 	// Asked again: with the last id nothing, with an earlier one what is missing, with none all.
-	resp, _ = e.listen(t.Context(), t, firstOrder, "Last-Event-ID", "3")
-	if resp.StatusCode != 204 {
-		t.Errorf("with the last id: %d, want 204", resp.StatusCode)
+	if status := e.listen(t.Context(), t, "Last-Event-ID", "3").Status; status != http.StatusNoContent {
+		t.Errorf("with the last id: %d, want 204", status)
 	}
-	_, events = e.listen(t.Context(), t, firstOrder, "Last-Event-ID", "2")
+	events = e.listen(t.Context(), t, "Last-Event-ID", "2")
 	wantEvent(t, events, 3, "confirmed")
-	_, events = e.listen(t.Context(), t, firstOrder)
+	events = e.listen(t.Context(), t)
 	for i, s := range []string{"pending", "awaiting_payment", "confirmed"} {
 		wantEvent(t, events, i+1, s)
 	}
@@ -112,7 +119,7 @@ func TestEvents_GoOnWhenCheckoutEndsTheStream(t *testing.T) {
 	e := newEdge(t, options{})
 	e.order(t, "k")
 	e.Orders.BreakStreams(2)
-	_, events := e.listen(t.Context(), t, firstOrder)
+	events := e.listen(t.Context(), t)
 	wantEvent(t, events, 1, "pending")
 	e.change(checkoutv1.OrderStatus_ORDER_STATUS_AWAITING_PAYMENT)
 	wantEvent(t, events, 2, "awaiting_payment")
@@ -126,7 +133,7 @@ func TestEvents_GoOnWhenCheckoutEndsTheStream(t *testing.T) {
 func TestEvents_GoOnWhenCheckoutRestarts(t *testing.T) {
 	e := newEdge(t, options{})
 	e.order(t, "k")
-	_, events := e.listen(t.Context(), t, firstOrder)
+	events := e.listen(t.Context(), t)
 	wantEvent(t, events, 1, "pending")
 	e.Checkout.Stop()
 	e.change(checkoutv1.OrderStatus_ORDER_STATUS_AWAITING_PAYMENT)
@@ -139,7 +146,7 @@ func TestEvents_GoOnWhenCheckoutRestarts(t *testing.T) {
 func TestEvents_QuietStreamsBeatAndOutliveTheRequestTimeouts(t *testing.T) {
 	e := newEdge(t, options{environ: []string{"EVENT_HEARTBEAT=20ms", "HTTP_READ_TIMEOUT=100ms", "HTTP_WRITE_TIMEOUT=200ms", "CHECKOUT_TIMEOUT=100ms"}})
 	e.order(t, "k")
-	_, events := e.listen(t.Context(), t, firstOrder)
+	events := e.listen(t.Context(), t)
 	wantEvent(t, events, 1, "pending")
 	for beats := 0; beats < 30; { // 600 ms, several times each limit
 		line, err := events.ReadString('\n')
@@ -157,7 +164,7 @@ func TestEvents_QuietStreamsBeatAndOutliveTheRequestTimeouts(t *testing.T) {
 func TestEvents_EndAtDrainAndAreRefusedFromThenOn(t *testing.T) {
 	e := newEdge(t, options{})
 	e.order(t, "k")
-	_, events := e.listen(t.Context(), t, firstOrder)
+	events := e.listen(t.Context(), t)
 	wantEvent(t, events, 1, "pending")
 	e.Drain()
 	if rest, err := io.ReadAll(events); err != nil || len(rest) != 0 {
@@ -169,17 +176,8 @@ func TestEvents_EndAtDrainAndAreRefusedFromThenOn(t *testing.T) {
 		t.Error("503 without Retry-After")
 	}
 	// Field report 18: other requests are still served, and told to come back by a new connection.
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, e.URL+"/api/v1/products", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := e.Client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != 200 || !resp.Close {
-		t.Errorf("while draining: %d, Connection: close %v; want 200 and close", resp.StatusCode, resp.Close)
+	if a := e.get(t, "/api/v1/products"); a.Status != 200 || !a.Close {
+		t.Errorf("while draining: %d, Connection: close %v; want 200 and close", a.Status, a.Close)
 	}
 }
 
@@ -188,7 +186,7 @@ func TestEvents_HaveACapOfTheirOwnAndLeaveNothingBehind(t *testing.T) {
 	e.order(t, "k")
 	ctx, cancel := context.WithCancel(t.Context())
 	for range 2 {
-		_, events := e.listen(ctx, t, firstOrder)
+		events := e.listen(ctx, t)
 		wantEvent(t, events, 1, "pending")
 	}
 	a := e.get(t, "/api/v1/orders/"+firstOrder+"/events")
@@ -203,8 +201,7 @@ func TestEvents_HaveACapOfTheirOwnAndLeaveNothingBehind(t *testing.T) {
 	eventually(t, "closed streams make room", func() bool {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		resp, _ := e.listen(ctx, t, firstOrder)
-		return resp.StatusCode == 200
+		return e.listen(ctx, t).Status == http.StatusOK
 	})
 }
 
@@ -230,8 +227,14 @@ func TestEvents_AClientThatStopsReadingIsLetGo(t *testing.T) {
 	e.order(t, "k")
 	listener := &pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
 	server := gateway.NewServer(e.Config, e.Handler, slog.New(slog.DiscardHandler))
-	go server.Serve(listener)
-	defer server.Close()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		server.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("serve: %v", err)
+		}
+	}()
 	client, conn := net.Pipe()
 	listener.accept <- conn
 	if _, err := fmt.Fprintf(client, "GET /api/v1/orders/%s/events HTTP/1.1\r\nHost: x\r\n\r\n", firstOrder); err != nil {
@@ -243,15 +246,14 @@ func TestEvents_AClientThatStopsReadingIsLetGo(t *testing.T) {
 	eventually(t, "its place is free again", func() bool {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		resp, _ := e.listen(ctx, t, firstOrder)
-		return resp.StatusCode == 200
+		return e.listen(ctx, t).Status == http.StatusOK
 	})
 }
 
 func TestEvents_EndAtTheirGreatestAge(t *testing.T) {
 	e := newEdge(t, options{environ: []string{"EVENT_STREAM_MAX_AGE=100ms"}})
 	e.order(t, "k")
-	_, events := e.listen(t.Context(), t, firstOrder)
+	events := e.listen(t.Context(), t)
 	if all, err := io.ReadAll(events); err != nil || !strings.HasPrefix(string(all), "retry: 1000\n\n") {
 		t.Errorf("got %q, %v; want a stream that says when to come back, and ends", all, err)
 	}
@@ -270,7 +272,7 @@ func TestEvents_AnEndedStreamEndsAtCheckoutToo(t *testing.T) {
 		return nil
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	e.listen(ctx, t, firstOrder)
+	e.listen(ctx, t)
 	cancel()
 	select {
 	case <-ended:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/nats-io/nats.go"
+
 	"example.com/watertight/platform/broker"
 	"example.com/watertight/platform/fault"
 	"example.com/watertight/platform/lifecycle"
@@ -35,13 +37,18 @@ func JoinBroker(cfg OperationsConfig, process *lifecycle.Process, log *slog.Logg
 		return nil, err
 	}
 	process.Server("announcer", announcer)
+	return Operate(conn, cfg.FaultsEnabled, process, log), nil
+}
+
+// Operate follows what is told over a connection that the process has already; nil is a broker that never comes.
+func Operate(conn *nats.Conn, faultsEnabled bool, process *lifecycle.Process, log *slog.Logger) *Operations {
 	o := &Operations{fleet: broker.NewFleet(conn, log)}
 	process.Worker("fleet", o.fleet.Run)
-	if cfg.FaultsEnabled {
+	if faultsEnabled {
 		o.faults = fault.NewStore(conn, log)
 		process.Worker("faults", o.faults.Run)
 	}
-	return o, nil
+	return o
 }
 
 // services lists what is known of the shop's processes; a service is ready when one of its instances is.

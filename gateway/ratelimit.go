@@ -72,11 +72,11 @@ func (l *clientLimiter) bucket(client netip.Prefix) *rate.Limiter {
 	defer l.mu.Unlock()
 	if e, ok := l.buckets[client]; ok {
 		l.recent.MoveToFront(e)
-		return e.Value.(*bucket).tokens
+		return e.Value.(*bucket).tokens //nolint:errcheck,forcetypeassert // nothing else is in the list
 	}
 	if len(l.buckets) >= l.most {
 		oldest := l.recent.Back()
-		delete(l.buckets, l.recent.Remove(oldest).(*bucket).client)
+		delete(l.buckets, l.recent.Remove(oldest).(*bucket).client) //nolint:errcheck,forcetypeassert // as above
 	}
 	b := &bucket{client: client, tokens: rate.NewLimiter(l.limit, l.burst)}
 	l.buckets[client] = l.recent.PushFront(b)

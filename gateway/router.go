@@ -113,7 +113,7 @@ func withinBudget(budget, sending time.Duration, next http.Handler) http.Handler
 		if header := r.Header.Get(TimeoutHeader); header != "" {
 			asked, ok := parseTimeout(header)
 			if !ok {
-				exchange.Fail(w, r, problem.Invalid(TimeoutHeader, "must be up to eight digits and a unit, such as 400m for 400 milliseconds or 2S for two seconds"))
+				exchange.Fail(w, r, problem.Invalid(TimeoutHeader, "must be up to eight digits and a unit, such as 400m for 400 milliseconds"))
 				return
 			}
 			if limit == 0 || asked < limit {

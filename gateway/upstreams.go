@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -78,8 +79,9 @@ type Upstreams struct {
 }
 
 // Connect sets up the connections. It contacts nobody: a service that is away is found out by the first call. Its metrics go to
-// reg. Close it when done.
-func Connect(cfg UpstreamsConfig, telemetry rpc.ClientDeps, reg prometheus.Registerer) (*Upstreams, error) {
+// reg. Only the upstreams named are connected, and all when none is; a process that does the work of one itself leaves it
+// out, and puts its own client into Backends. Close it when done.
+func Connect(cfg UpstreamsConfig, telemetry rpc.ClientDeps, reg prometheus.Registerer, names ...string) (*Upstreams, error) {
 	u := &Upstreams{byName: map[string]*upstream.Upstream{}, conns: map[string]*grpc.ClientConn{}, cfg: cfg}
 	// The channels may try again what is safe to repeat. PlaceOrder is not among it: whether to send an order again is the
 	// client's decision. Nor is recs: a retry would carry a poisonous request to a second replica.
@@ -94,6 +96,9 @@ func Connect(cfg UpstreamsConfig, telemetry rpc.ClientDeps, reg prometheus.Regis
 		{shop.Search, upstream.Config(cfg.Search), searchReads},
 		{shop.Recs, upstream.Config(cfg.Recs), nil},
 	} {
+		if len(names) > 0 && !slices.Contains(names, to.name) {
+			continue
+		}
 		telemetry.Retry = to.retries
 		if err := u.connect(to.name, to.cfg, telemetry, reg); err != nil {
 			return nil, errors.Join(err, u.Close(context.Background()))
@@ -116,7 +121,7 @@ func (u *Upstreams) connect(name string, cfg upstream.Config, deps rpc.ClientDep
 	return nil
 }
 
-// Backends are the services' clients, each behind its guard.
+// Backends are the services' clients, each behind its guard. Those of services that are not connected must not be used.
 func (u *Upstreams) Backends(log *slog.Logger) shop.Backends {
 	return shop.Backends{
 		Checkout:    checkoutv1.NewCheckoutServiceClient(u.conns[shop.Checkout]),

@@ -22,7 +22,7 @@ import (
 
 // Headers of a request that the edge reads.
 const (
-	RequestIDHeader = "X-Request-Id"
+	RequestIDHeader = "X-Request-ID"
 	CustomerHeader  = "Watertight-Customer"
 	// CustomerCookie is where the storefront keeps the customer's id.
 	CustomerCookie = "customer"

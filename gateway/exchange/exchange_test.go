@@ -3,6 +3,7 @@ package exchange
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
@@ -23,7 +24,7 @@ func TestNew_ReadsTheCustomerFromHeaderThenCookie(t *testing.T) {
 		"too long":          {strings.Repeat("c", 129), "", ""},
 		"not UTF-8":         {"c\xff", "", ""},
 	} {
-		r := httptest.NewRequest("GET", "/", nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		if tc.header != "" {
 			r.Header.Set(CustomerHeader, tc.header)
 		}
@@ -39,7 +40,7 @@ func TestNew_ReadsTheCustomerFromHeaderThenCookie(t *testing.T) {
 func TestJudge_AClientThatLeftIsNotAFault(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := httptest.NewRequest("GET", "/api/v1/products", nil).WithContext(ctx)
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/products", nil)
 	if got := Judge(r, status.Error(codes.Internal, "stream reset")).Status; got != problem.StatusClientClosedRequest {
 		t.Errorf("status %d, want 499", got)
 	}
@@ -49,7 +50,7 @@ func TestJudge_AClientThatLeftIsNotAFault(t *testing.T) {
 }
 
 func TestFail_NotesTheCauseAndTellsTheClientItsIDs(t *testing.T) {
-	r := httptest.NewRequest("GET", "/api/v1/products?q=1", nil)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/products?q=1", nil)
 	r.Header.Set(RequestIDHeader, "r-1")
 	e := New(r, netip.Addr{})
 	r = r.WithContext(e.Context(r.Context()))
@@ -59,7 +60,8 @@ func TestFail_NotesTheCauseAndTellsTheClientItsIDs(t *testing.T) {
 	if !errors.Is(e.Failure, cause) {
 		t.Errorf("noted %v", e.Failure)
 	}
-	if body := w.Body.String(); w.Code != 500 || !strings.Contains(body, `"request_id":"r-1"`) || !strings.Contains(body, `"instance":"/api/v1/products"`) || strings.Contains(body, "boom") {
+	if body := w.Body.String(); w.Code != 500 || !strings.Contains(body, `"request_id":"r-1"`) ||
+		!strings.Contains(body, `"instance":"/api/v1/products"`) || strings.Contains(body, "boom") {
 		t.Errorf("got %d %s", w.Code, body)
 	}
 }

@@ -83,7 +83,8 @@ func TestFromError_PlainErrorsShowNothing(t *testing.T) {
 
 // Field report 10.
 func TestWrite_ShedAnswersSayWhenToComeBackInWholeSeconds(t *testing.T) {
-	for wait, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", time.Second: "1", 1001 * time.Millisecond: "2", 5 * time.Second: "5"} {
+	for wait, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", time.Second: "1", 1001 * time.Millisecond: "2",
+		5 * time.Second: "5"} {
 		for _, reason := range []string{rpcerr.BulkheadFull, rpcerr.BreakerOpen, rpcerr.Draining, rpcerr.RateLimited, rpcerr.Unavailable} {
 			w := httptest.NewRecorder()
 			FromError(rpcerr.New(codes.Unavailable, reason, "x", rpcerr.RetryAfter(wait))).Write(w)

@@ -73,9 +73,11 @@ type Order struct {
 // checkout that cannot be reached.
 func (s *Shop) PlaceOrder(ctx context.Context, key string, o NewOrder) (order Order, replayed bool, err error) {
 	if key == "" {
-		return Order{}, false, rpcerr.New(codes.InvalidArgument, rpcerr.IdempotencyKeyMissing, "an order needs an idempotency key, chosen by the client once per order")
+		return Order{}, false, rpcerr.New(codes.InvalidArgument, rpcerr.IdempotencyKeyMissing,
+			"an order needs an idempotency key, chosen by the client once per order")
 	}
-	if err := allUTF8("idempotency_key", key, "customer_id", o.CustomerID, "currency", o.Currency, "payment_token", o.PaymentToken); err != nil {
+	if err := allUTF8(field{"idempotency_key", key}, field{"customer_id", o.CustomerID}, field{"currency", o.Currency},
+		field{"payment_token", o.PaymentToken}); err != nil {
 		return Order{}, false, err
 	}
 	req := &checkoutv1.PlaceOrderRequest{
@@ -83,7 +85,7 @@ func (s *Shop) PlaceOrder(ctx context.Context, key string, o NewOrder) (order Or
 		PaymentToken: o.PaymentToken, Lines: make([]*checkoutv1.NewLine, 0, len(o.Lines)),
 	}
 	for i, l := range o.Lines {
-		if err := allUTF8(fmt.Sprintf("lines[%d].product_id", i), l.ProductID); err != nil {
+		if err := allUTF8(field{fmt.Sprintf("lines[%d].product_id", i), l.ProductID}); err != nil {
 			return Order{}, false, err
 		}
 		req.Lines = append(req.Lines, &checkoutv1.NewLine{ProductId: l.ProductID, Quantity: l.Quantity})
@@ -100,7 +102,7 @@ func (s *Shop) PlaceOrder(ctx context.Context, key string, o NewOrder) (order Or
 
 // Order returns the order as it stands now, or reason NOT_FOUND.
 func (s *Shop) Order(ctx context.Context, id string) (Order, error) {
-	if err := allUTF8("order_id", id); err != nil {
+	if err := allUTF8(field{"order_id", id}); err != nil {
 		return Order{}, err
 	}
 	resp, err := s.b.Checkout.GetOrder(ctx, &checkoutv1.GetOrderRequest{OrderId: id})
@@ -130,12 +132,15 @@ func statusOf(s checkoutv1.OrderStatus) Status {
 	return Status(strings.ToLower(strings.TrimPrefix(s.String(), "ORDER_STATUS_")))
 }
 
+// field is one text of a request under the name that the caller knows it by.
+type field struct{ name, value string }
+
 // allUTF8 refuses text that no protobuf string may hold, naming the field: sent as it is, it would come back as an
-// internal error of ours. It takes pairs of field and value. All other limits are the services' to enforce.
-func allUTF8(pairs ...string) error {
-	for i := 0; i < len(pairs); i += 2 {
-		if !utf8.ValidString(pairs[i+1]) {
-			return rpcerr.Invalid(pairs[i], "must be valid UTF-8")
+// internal error of ours. All other limits are the services' to enforce.
+func allUTF8(fields ...field) error {
+	for _, f := range fields {
+		if !utf8.ValidString(f.value) {
+			return rpcerr.Invalid(f.name, "must be valid UTF-8")
 		}
 	}
 	return nil

@@ -78,7 +78,7 @@ type Recommendations struct {
 
 // Search lists the products that match q.
 func (s *Shop) Search(ctx context.Context, q Query) (Results, error) {
-	if err := allUTF8("q", q.Text, "category", q.Category, "page_token", q.PageToken); err != nil {
+	if err := allUTF8(field{"q", q.Text}, field{"category", q.Category}, field{"page_token", q.PageToken}); err != nil {
 		return Results{}, err
 	}
 	resp, err := s.b.Search.SearchProducts(ctx, &searchv1.SearchProductsRequest{
@@ -103,7 +103,7 @@ func (s *Shop) Products(ctx context.Context, ids []string) ([]Product, error) {
 		return nil, nil
 	}
 	for _, id := range ids {
-		if err := allUTF8("id", id); err != nil {
+		if err := allUTF8(field{"id", id}); err != nil {
 			return nil, err
 		}
 	}
@@ -149,7 +149,7 @@ func (s *Shop) ProductPage(ctx context.Context, id string) (ProductPage, error) 
 // Recommend lists at most limit (0 means 8) products that go with the one named, or popular ones when id is empty or unknown.
 // The only errors are the caller's: a request that recs finds invalid, or a context that was cancelled.
 func (s *Shop) Recommend(ctx context.Context, id string, limit int32) (Recommendations, error) {
-	if err := allUTF8("product_id", id); err != nil {
+	if err := allUTF8(field{"product_id", id}); err != nil {
 		return Recommendations{}, err
 	}
 	list, err := s.recommend(ctx, id, limit)

@@ -26,7 +26,8 @@ import (
 // catalog is search as an in-process client: no wire, as in the monolith.
 type catalog struct{ *shoptest.Catalog }
 
-func (c catalog) SearchProducts(ctx context.Context, req *searchv1.SearchProductsRequest, _ ...grpc.CallOption) (*searchv1.SearchProductsResponse, error) {
+func (c catalog) SearchProducts(ctx context.Context, req *searchv1.SearchProductsRequest,
+	_ ...grpc.CallOption) (*searchv1.SearchProductsResponse, error) {
 	return c.Catalog.SearchProducts(ctx, req)
 }
 
@@ -34,7 +35,8 @@ func (c catalog) GetProducts(ctx context.Context, req *searchv1.GetProductsReque
 	return c.Catalog.GetProducts(ctx, req)
 }
 
-func (c catalog) ImportProducts(context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[searchv1.ImportProductsRequest, searchv1.ImportProductsResponse], error) {
+func (c catalog) ImportProducts(context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[searchv1.ImportProductsRequest,
+	searchv1.ImportProductsResponse], error) {
 	return nil, status.Error(codes.Unimplemented, "not here")
 }
 
@@ -44,7 +46,8 @@ func (r recommends) Recommend(ctx context.Context, _ *recsv1.RecommendRequest, _
 	return r(ctx)
 }
 
-func (r recommends) ImportBaskets(context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[recsv1.ImportBasketsRequest, recsv1.ImportBasketsResponse], error) {
+func (r recommends) ImportBaskets(context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[recsv1.ImportBasketsRequest,
+	recsv1.ImportBasketsResponse], error) {
 	return nil, status.Error(codes.Unimplemented, "not here")
 }
 
@@ -110,7 +113,7 @@ func TestRecommend_ACallerThatLeavesIsNotDegraded(t *testing.T) {
 }
 
 func TestShop_TextThatNoMessageMayHoldIsTheCallersFault(t *testing.T) {
-	s := newShop(new(atomic.Int64), func(context.Context) (*recsv1.RecommendResponse, error) { return nil, nil })
+	s := newShop(new(atomic.Int64), func(context.Context) (*recsv1.RecommendResponse, error) { return &recsv1.RecommendResponse{}, nil })
 	bad := "a\xff"
 	_, err1 := s.Search(t.Context(), shop.Query{Text: bad})
 	_, err2 := s.ProductPage(t.Context(), bad)
@@ -132,7 +135,8 @@ type watchScript struct {
 	opened int
 }
 
-func (w *watchScript) WatchOrder(_ context.Context, req *checkoutv1.WatchOrderRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[checkoutv1.WatchOrderResponse], error) {
+func (w *watchScript) WatchOrder(_ context.Context, req *checkoutv1.WatchOrderRequest,
+	_ ...grpc.CallOption) (grpc.ServerStreamingClient[checkoutv1.WatchOrderResponse], error) {
 	step := w.steps[w.opened]
 	w.opened++
 	return step(req.GetAfterSequence())
@@ -169,14 +173,16 @@ func TestWatch_ResumesBehindTheLastChangeAndRepeatsNone(t *testing.T) {
 			return &changes{list: list, end: end}, nil
 		}
 	}
-	script := &watchScript{status: checkoutv1.OrderStatus_ORDER_STATUS_PENDING, steps: []func(int64) (grpc.ServerStreamingClient[checkoutv1.WatchOrderResponse], error){
-		open(status.Error(codes.Unavailable, "draining"), change(1, checkoutv1.OrderStatus_ORDER_STATUS_PENDING)),
-		func(int64) (grpc.ServerStreamingClient[checkoutv1.WatchOrderResponse], error) {
-			return nil, status.Error(codes.ResourceExhausted, "full")
-		},
-		open(errors.New("EOF of another kind"), change(1, checkoutv1.OrderStatus_ORDER_STATUS_PENDING), change(2, checkoutv1.OrderStatus_ORDER_STATUS_AWAITING_PAYMENT)),
-		open(nil, change(3, checkoutv1.OrderStatus_ORDER_STATUS_CONFIRMED)),
-	}}
+	script := &watchScript{status: checkoutv1.OrderStatus_ORDER_STATUS_PENDING,
+		steps: []func(int64) (grpc.ServerStreamingClient[checkoutv1.WatchOrderResponse], error){
+			open(status.Error(codes.Unavailable, "draining"), change(1, checkoutv1.OrderStatus_ORDER_STATUS_PENDING)),
+			func(int64) (grpc.ServerStreamingClient[checkoutv1.WatchOrderResponse], error) {
+				return nil, status.Error(codes.ResourceExhausted, "full")
+			},
+			open(errors.New("EOF of another kind"), change(1, checkoutv1.OrderStatus_ORDER_STATUS_PENDING),
+				change(2, checkoutv1.OrderStatus_ORDER_STATUS_AWAITING_PAYMENT)),
+			open(nil, change(3, checkoutv1.OrderStatus_ORDER_STATUS_CONFIRMED)),
+		}}
 	s := shop.New(shop.Backends{Checkout: script, Log: slog.New(slog.DiscardHandler)})
 	var got []int64
 	err := s.Watch(t.Context(), "id", 0, func(e shop.Event) error { got = append(got, e.Sequence); return nil })
@@ -216,7 +222,8 @@ func TestWatch_TheListenersErrorEndsIt(t *testing.T) {
 }
 
 func TestStatus_FinalOnesStay(t *testing.T) {
-	for s, want := range map[shop.Status]bool{shop.Pending: false, shop.AwaitingPayment: false, shop.Confirmed: true, shop.Rejected: true, shop.Cancelled: true} {
+	for s, want := range map[shop.Status]bool{shop.Pending: false, shop.AwaitingPayment: false, shop.Confirmed: true, shop.Rejected: true,
+		shop.Cancelled: true} {
 		if s.Final() != want {
 			t.Errorf("%s.Final() = %v", s, !want)
 		}

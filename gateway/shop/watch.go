@@ -34,7 +34,7 @@ type Event struct {
 // Watch resumes behind the last change delivered, for as long as ctx lasts. It returns deliver's error, ctx's, or
 // checkout's when trying again cannot help (NOT_FOUND, INVALID_ARGUMENT).
 func (s *Shop) Watch(ctx context.Context, orderID string, after int64, deliver func(Event) error) error {
-	if err := allUTF8("order_id", orderID); err != nil {
+	if err := allUTF8(field{"order_id", orderID}); err != nil {
 		return err
 	}
 	pause := resumeFirst

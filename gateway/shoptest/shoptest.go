@@ -223,11 +223,13 @@ func NewCatalog() *Catalog {
 func (c *Catalog) SearchProducts(_ context.Context, req *searchv1.SearchProductsRequest) (*searchv1.SearchProductsResponse, error) {
 	var found []*searchv1.Product
 	for _, p := range c.products {
-		if strings.Contains(strings.ToLower(p.GetName()), strings.ToLower(req.GetQuery())) && (req.GetCategory() == "" || req.GetCategory() == p.GetCategory()) {
+		if strings.Contains(strings.ToLower(p.GetName()), strings.ToLower(req.GetQuery())) &&
+			(req.GetCategory() == "" || req.GetCategory() == p.GetCategory()) {
 			found = append(found, p)
 		}
 	}
-	resp := &searchv1.SearchProductsResponse{Total: int64(len(found)), Categories: []*searchv1.CategoryCount{{Category: "things", Products: int64(len(found))}}}
+	resp := &searchv1.SearchProductsResponse{Total: int64(len(found)),
+		Categories: []*searchv1.CategoryCount{{Category: "things", Products: int64(len(found))}}}
 	if req.GetPageToken() != "" {
 		i := slices.IndexFunc(found, func(p *searchv1.Product) bool { return p.GetId() == req.GetPageToken() })
 		if i < 0 {
@@ -328,11 +330,13 @@ func (o *Orders) PlaceOrder(_ context.Context, req *checkoutv1.PlaceOrderRequest
 		if l.GetProductId() == "unknown" {
 			return nil, rpcerr.New(codes.NotFound, rpcerr.NotFound, "there is no product \"unknown\"", rpcerr.Meta("product_id", "unknown"))
 		}
-		state.Lines = append(state.Lines, &checkoutv1.OrderLine{ProductId: l.GetProductId(), Name: "Product", Quantity: l.GetQuantity(), UnitPrice: 255, LineTotal: 255 * l.GetQuantity()})
+		state.Lines = append(state.Lines, &checkoutv1.OrderLine{ProductId: l.GetProductId(), Name: "Product", Quantity: l.GetQuantity(),
+			UnitPrice: 255, LineTotal: 255 * l.GetQuantity()})
 		state.Total.Minor += 255 * l.GetQuantity()
 	}
 	if req.ExpectedTotal != nil && req.GetExpectedTotal() != state.GetTotal().GetMinor() {
-		return nil, rpcerr.New(codes.FailedPrecondition, rpcerr.PriceChanged, "the total has changed", rpcerr.Meta("total", fmt.Sprint(state.GetTotal().GetMinor())))
+		return nil, rpcerr.New(codes.FailedPrecondition, rpcerr.PriceChanged, "the total has changed",
+			rpcerr.Meta("total", fmt.Sprint(state.GetTotal().GetMinor())))
 	}
 	o.orders[state.GetId()], o.keys[key] = &order{state: state, content: content}, state.GetId()
 	o.change(state.GetId(), checkoutv1.OrderStatus_ORDER_STATUS_PENDING)

@@ -76,8 +76,9 @@ func TestDecode_RefusesWhatIsNotAskedForAndNamesTheField(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out order
-			var got *SyntaxError
-			if err := decode(strings.NewReader(tc.body), &out); !errors.As(err, &got) {
+			err := decode(strings.NewReader(tc.body), &out)
+			got, ok := errors.AsType[*SyntaxError](err)
+			if !ok {
 				t.Fatalf("decode(%q) = %v, want a SyntaxError", tc.body, err)
 			}
 			if got.Field != tc.field {
@@ -102,9 +103,8 @@ func TestDecode_NestingIsBounded(t *testing.T) {
 	var anything struct {
 		Value any `json:"value"`
 	}
-	var got *SyntaxError
 	err := decode(strings.NewReader(`{"value":`+strings.Repeat("[", 500_000)+strings.Repeat("]", 500_000)+"}"), &anything)
-	if !errors.As(err, &got) {
+	if _, ok := errors.AsType[*SyntaxError](err); !ok {
 		t.Errorf("nested arrays = %v, want a SyntaxError", err)
 	}
 }
@@ -138,7 +138,7 @@ func TestDecode_ABodyWithoutEndIsTooLargeInFlatMemory(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			body := &endless{head: strings.NewReader(head)}
-			r := httptest.NewRequest(http.MethodPost, "/", body)
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
 			r.ContentLength = -1
 			w := httptest.NewRecorder()
 			var out order
@@ -161,7 +161,7 @@ func TestDecode_ABodyWithoutEndIsTooLargeInFlatMemory(t *testing.T) {
 
 func TestDecode_AnAnnouncedLengthIsRefusedUnread(t *testing.T) {
 	body := &endless{head: strings.NewReader(good)}
-	r := httptest.NewRequest(http.MethodPost, "/", body)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
 	r.ContentLength = 100 << 20
 	var out order
 	if err := Decode(httptest.NewRecorder(), r, &out); !errors.Is(err, ErrTooLarge) {
@@ -189,7 +189,8 @@ func TestDecode_ASlowBodyIsToldApart(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{good, "", "{}", `{"lines":[{}]}`, `{"customer_id":"\u0000"}`, good + "x", `{"lines":[{"quantity":1e400}]}`, "\xff", `{"\ud800":1}`} {
+	for _, seed := range []string{good, "", "{}", `{"lines":[{}]}`, `{"customer_id":"\u0000"}`, good + "x", `{"lines":[{"quantity":1e400}]}`,
+		"\xff", `{"\ud800":1}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

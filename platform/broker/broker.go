@@ -112,7 +112,7 @@ func Connect(cfg Config, name string, log *slog.Logger) (*nats.Conn, error) {
 		return nil, fmt.Errorf("NATS_URL: %w", err)
 	}
 	if !conn.IsConnected() {
-		log.Warn("broker is away; connecting in the background", "error", conn.LastError())
+		log.Warn("broker is away; connecting in the background")
 	}
 	return conn, nil
 }

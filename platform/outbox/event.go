@@ -59,5 +59,13 @@ func Queue(ctx context.Context, batch *pgx.Batch, e Event) {
 func arguments(ctx context.Context, e Event) []any {
 	creation := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, creation)
-	return []any{e.ID, e.Type, e.Subject, e.Payload, creation.Get("traceparent"), creation.Get("tracestate")}
+	return []any{e.ID, e.Type, e.Subject, present(e.Payload), creation.Get("traceparent"), creation.Get("tracestate")}
+}
+
+// present makes no bytes an empty value: a message of which no field is set is encoded as nothing, and nil is NULL.
+func present(payload []byte) []byte {
+	if payload == nil {
+		return []byte{}
+	}
+	return payload
 }

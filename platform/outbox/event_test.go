@@ -30,6 +30,11 @@ func migrated(t testing.TB) *pgxpool.Pool {
 func migratedWithOwner(t testing.TB) (*pgxpool.Pool, string) {
 	t.Helper()
 	app, owner := pgtest.NewRoles(t)
+	return migrate(t, app, owner), owner
+}
+
+func migrate(t testing.TB, app, owner string) *pgxpool.Pool {
+	t.Helper()
 	cfg, err := config.Load[postgres.Config]([]string{"DATABASE_URL=" + app, "MIGRATE_DATABASE_URL=" + owner})
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +48,7 @@ func migratedWithOwner(t testing.TB) (*pgxpool.Pool, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return pool, owner
+	return pool
 }
 
 // traced returns a context inside the sampled span 00-0102…-0102…-01 with a vendor's state.

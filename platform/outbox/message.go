@@ -112,7 +112,7 @@ func (r row) received() Message {
 // and an error.
 func delivered(m jetstream.Msg, meta *jetstream.MsgMetadata) (row, error) {
 	header := broker.Header(m.Headers())
-	r := row{Type: header.Get(headerType), Subject: m.Subject(), Payload: m.Data(), CreatedAt: meta.Timestamp,
+	r := row{Type: header.Get(headerType), Subject: m.Subject(), Payload: present(m.Data()), CreatedAt: meta.Timestamp,
 		Traceparent: header.Get("traceparent"), Tracestate: header.Get("tracestate")}
 	if created, err := time.Parse(time.RFC3339Nano, header.Get(headerTime)); err == nil {
 		r.CreatedAt = created

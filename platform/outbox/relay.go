@@ -22,6 +22,8 @@ const (
 	// settleBound is how long it may take to note what became of a batch. It is not cut when the process stops: what is not
 	// noted is published again.
 	settleBound = 2 * time.Second
+	// maxGathered is the size in bytes of payloads above which no further batch is claimed before they are published.
+	maxGathered = 1 << 20
 	// maxDelay bounds the pause after a batch of which the broker took nothing, and how long its rows wait.
 	maxDelay = 2 * time.Second
 )
@@ -77,7 +79,7 @@ func (r *relay) run(ctx, work context.Context) {
 			done()
 		} else {
 			var rows []row
-			if rows, err = r.lease(ctx); len(rows) == 0 {
+			if rows, full, err = r.gather(ctx); len(rows) == 0 {
 				done()
 			} else {
 				batches.Go(func() {
@@ -85,7 +87,6 @@ func (r *relay) run(ctx, work context.Context) {
 					r.publishLeased(work, publisher, rows)
 				})
 			}
-			full = len(rows) == r.cfg.Batch
 		}
 		claims.report(ctx, err)
 		r.pause(ctx, full && err == nil)
@@ -132,6 +133,23 @@ func (r *relay) pause(ctx context.Context, more bool) {
 		case <-ctx.Done():
 		case <-r.woken:
 		case <-time.After(r.cfg.Poll):
+		}
+	}
+}
+
+// gather claims what is published together: a batch, and when there is a backlog several, each in a short transaction of its
+// own, up to what the broker takes at once. It says whether there may be more.
+func (r *relay) gather(ctx context.Context) (rows []row, full bool, err error) {
+	bytes := 0
+	for {
+		batch, err := r.lease(ctx)
+		rows = append(rows, batch...)
+		full := len(batch) == r.cfg.Batch
+		for _, b := range batch {
+			bytes += len(b.Payload)
+		}
+		if err != nil || !full || len(rows)+r.cfg.Batch > maxBatch || bytes > maxGathered {
+			return rows, full, err
 		}
 	}
 }

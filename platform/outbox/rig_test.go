@@ -38,15 +38,24 @@ func newRig(t *testing.T) *rig {
 	return &rig{t: t, pool: pool, url: pool.Config().ConnString(), owner: owner, broker: brokertest.Start(t)}
 }
 
+// newRigOn is newRig on a database whose role owns it.
+func newRigOn(t *testing.T, url string) *rig {
+	t.Helper()
+	pool := migrate(t, url, url)
+	return &rig{t: t, pool: pool, url: url, owner: url, broker: brokertest.Start(t)}
+}
+
 // settings are the defaults, with the given variables.
 func settings(t testing.TB, environ ...string) outbox.Config {
 	t.Helper()
-	cfg, err := config.Load[outbox.Config](environ)
+	cfg, err := load(environ...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return cfg
 }
+
+func load(environ ...string) (outbox.Config, error) { return config.Load[outbox.Config](environ) }
 
 func database(t testing.TB, url string) postgres.Config {
 	t.Helper()

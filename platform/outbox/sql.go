@@ -69,7 +69,7 @@ INSERT INTO dead_letters (id, stream, subject, type, payload, traceparent, trace
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
 
 	takeRetry = `-- name: TakeRetry
-SELECT id, subject, type, payload, traceparent, tracestate, created_at FROM dead_letters
+SELECT id, type, subject, payload, traceparent, tracestate, created_at FROM dead_letters
 WHERE stream = $1 AND retry_at IS NOT NULL ORDER BY retry_at LIMIT 1 FOR UPDATE SKIP LOCKED`
 
 	endRetry = `-- name: EndRetry

@@ -26,8 +26,27 @@ const maxFields = 10
 type chain struct {
 	deps     ServerDeps
 	contract protovalidate.Validator
-	pool     *bulkhead.Bulkhead
+	pool     *bulkhead.Bulkhead // nil: no slots are taken
 	streams  chan struct{}
+}
+
+func newChain(deps ServerDeps, pool *bulkhead.Bulkhead, maxStreams int) (*chain, error) {
+	contract, err := protovalidate.New()
+	if err != nil {
+		return nil, fmt.Errorf("set up contract validation: %w", err)
+	}
+	return &chain{deps: deps, contract: contract, pool: pool, streams: make(chan struct{}, maxStreams)}, nil
+}
+
+// Interceptors are what a Server puts around its handlers, without a pool: errors, contract, the cap on streams. They are
+// for handlers that are called without a network and must behave as if there was one. Of deps they use Log and MapError;
+// what runs inside of them, as Inner does in a Server, is the caller's to chain.
+func Interceptors(deps ServerDeps, maxStreams int) (grpc.UnaryServerInterceptor, grpc.StreamServerInterceptor, error) {
+	c, err := newChain(deps, nil, maxStreams)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.unary, c.stream, nil
 }
 
 func (c *chain) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
@@ -45,11 +64,13 @@ func (c *chain) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	if err := c.check(req); err != nil {
 		return nil, err
 	}
-	slot, err := c.pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
+	if c.pool != nil {
+		slot, err := c.pool.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer slot.Release()
 	}
-	defer slot.Release()
 	return handler(ctx, req)
 }
 

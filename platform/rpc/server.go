@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"buf.build/go/protovalidate"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/otel/metric"
@@ -59,7 +58,7 @@ func (c ServerConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ServerDeps is what a server uses. All but MapError and Inner must be set.
+// ServerDeps is what a server uses. All but MapError, Unpooled and Inner must be set.
 type ServerDeps struct {
 	Log            *slog.Logger
 	Registry       prometheus.Registerer
@@ -69,6 +68,8 @@ type ServerDeps struct {
 	// MapError, when set, may turn a handler's error into one that carries a status (a lost database into UNAVAILABLE).
 	// It returns errors that it does not know as they are.
 	MapError func(ctx context.Context, err error) error
+	// Unpooled takes no slot for a call: Inner sees to that. It is for a process that keeps pools of its own.
+	Unpooled bool
 	// Inner run next to the handler, inside the pool: a fault there holds a worker as real work would.
 	Inner       []grpc.UnaryServerInterceptor
 	InnerStream []grpc.StreamServerInterceptor
@@ -87,19 +88,21 @@ var _ lifecycle.Server = (*Server)(nil)
 
 // NewServer binds the address and sets up the server; handlers are registered on it before it serves.
 func NewServer(cfg ServerConfig, deps ServerDeps) (*Server, error) {
-	pool, err := bulkhead.New("grpc", cfg.Pool, deps.Registry)
+	var pool *bulkhead.Bulkhead
+	if !deps.Unpooled {
+		var err error
+		if pool, err = bulkhead.New("grpc", cfg.Pool, deps.Registry); err != nil {
+			return nil, err
+		}
+	}
+	chain, err := newChain(deps, pool, cfg.MaxStreams)
 	if err != nil {
 		return nil, err
-	}
-	contract, err := protovalidate.New()
-	if err != nil {
-		return nil, fmt.Errorf("set up contract validation: %w", err)
 	}
 	listener, err := lifecycle.Listen("GRPC_ADDR", cfg.Addr)
 	if err != nil {
 		return nil, err
 	}
-	chain := &chain{deps: deps, contract: contract, pool: pool, streams: make(chan struct{}, cfg.MaxStreams)}
 	s := &Server{listener: listener, health: health.NewServer(), pool: pool}
 	s.Server = grpc.NewServer(
 		grpc.StatsHandler(otelgrpc.NewServerHandler(otelOptions(deps.TracerProvider, deps.MeterProvider, deps.Propagator)...)),
@@ -133,7 +136,7 @@ func infrastructure(method string) bool {
 // Addr is the address the server listens on.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Pool is the bulkhead that the unary handlers run in.
+// Pool is the bulkhead that the unary handlers run in; nil when they are Unpooled.
 func (s *Server) Pool() *bulkhead.Bulkhead { return s.pool }
 
 // Serve answers calls until Shutdown.

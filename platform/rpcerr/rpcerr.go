@@ -30,6 +30,7 @@ const (
 	Unavailable           = "UNAVAILABLE"
 	RateLimited           = "RATE_LIMITED"
 	Draining              = "DRAINING"
+	ShardDown             = "SHARD_DOWN" // the few replicas that serve one customer; others may be well. Never leaves the process
 	BodyTooLarge          = "BODY_TOO_LARGE"
 	Internal              = "INTERNAL"
 )

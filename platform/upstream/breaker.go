@@ -16,6 +16,7 @@ const (
 	neutral verdict = iota // nothing: it must neither open nor close the breaker
 	healthy
 	sick
+	unreached // sick, but known without asking: there was no connection to send the call on
 )
 
 // The breaker hears of verdicts as errors.
@@ -25,7 +26,7 @@ var (
 )
 
 func (v verdict) err() error {
-	return [...]error{neutral: errNeutral, healthy: nil, sick: errSick}[v]
+	return [...]error{neutral: errNeutral, healthy: nil, sick: errSick, unreached: errSick}[v]
 }
 
 // breaker is gobreaker's two-step circuit breaker plus what it lacks: a count of consecutive failures that its rolling
@@ -40,10 +41,10 @@ type breaker struct {
 	openedAt       atomic.Int64 // nanoseconds since born
 }
 
-func newBreaker(name string, cfg BreakerConfig) *breaker {
+func newBreaker(name string, cfg BreakerConfig, timeout time.Duration) *breaker {
 	// Between 70 and 90 % of the most, drawn once: the replicas of a caller do not probe in step, and an upstream that has
 	// healed is whole again, probes included, within cfg.Open.
-	open := cfg.Open*7/10 + rand.N(cfg.Open/5)
+	open := max(timeout, cfg.Open*7/10+rand.N(cfg.Open/5))
 	b := &breaker{cfg: cfg, born: time.Now(), open: open}
 	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:          name,
@@ -76,15 +77,19 @@ func (b *breaker) changed(_ string, _, to gobreaker.State) {
 }
 
 // allow returns the function that must be told the call's verdict once it has settled, or nil when the call may not be
-// made.
+// made. A probe that found no connection has probed nothing: the circuit stays half-open, where such calls fail at once and
+// cost the upstream nothing. Opening it again would keep it open for up to its full time after the upstream is back.
 func (b *breaker) allow() func(verdict) {
 	done, err := b.circuit.Allow()
 	if err != nil { // open, or half-open with all probes on their way
 		return nil
 	}
 	return func(v verdict) {
+		if v == unreached && b.state() == gobreaker.StateHalfOpen {
+			v = neutral
+		}
 		switch v {
-		case sick:
+		case sick, unreached:
 			b.failuresInARow.Add(1)
 		case healthy:
 			b.failuresInARow.Store(0)

@@ -55,5 +55,5 @@ func ExampleConfig_Validate() {
 	}
 	// Output:
 	// RECS_MAX_IN_FLIGHT: must be between 1 and 1000000, got 0
-	// RECS_BREAKER_OPEN: 70 % of it must be longer than TIMEOUT (6s), got 5s
+	// RECS_BREAKER_OPEN: must be longer than TIMEOUT (6s), got 5s
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 
 	"example.com/watertight/platform/bulkhead"
 )
@@ -14,7 +15,11 @@ import (
 // UnaryClientInterceptor guards every unary call of a connection with Do.
 func (u *Upstream) UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		return u.Do(ctx, func(ctx context.Context) error { return invoker(ctx, method, req, reply, cc, opts...) })
+		return u.do(ctx, func(ctx context.Context) (bool, error) {
+			var server peer.Peer // is set once the call has a connection
+			err := invoker(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Peer(&server))...)
+			return server.Addr != nil, err
+		})
 	}
 }
 

@@ -35,9 +35,25 @@ type answer struct {
 	err     error
 }
 
-// judge reads a call that was made and took ran at the upstream. It goes by the caller's context and the status code:
-// the text of an error, or what it wraps, may stem from any layer below.
-func (u *Upstream) judge(caller, ctx context.Context, err error, ran time.Duration) answer {
+// attempt is a call that was let through, once it has settled.
+type attempt struct {
+	err  error
+	ran  time.Duration
+	sent bool // it reached a connection; with false, nobody was asked
+}
+
+// judge reads a call that was let through. What was never sent speaks against the upstream in another way than a bad answer.
+func (u *Upstream) judge(caller, ctx context.Context, got attempt) answer {
+	a := u.read(caller, ctx, got.err, got.ran)
+	if a.verdict == sick && !got.sent {
+		a.verdict = unreached
+	}
+	return a
+}
+
+// read goes by the caller's context, the status code and the reason: the text of an error, or what it wraps, may stem from
+// any layer below.
+func (u *Upstream) read(caller, ctx context.Context, err error, ran time.Duration) answer {
 	code := status.Code(err)
 	switch {
 	case answered(code):
@@ -52,6 +68,8 @@ func (u *Upstream) judge(caller, ctx context.Context, err error, ran time.Durati
 		return answer{served, healthy, err}
 	case code == codes.Canceled:
 		return answer{cancelled, neutral, err}
+	case rpcerr.Reason(err) == rpcerr.ShardDown: // the breaker belongs to all customers, the shard to a few
+		return answer{failed, neutral, err}
 	}
 	return answer{failed, sick, err} // UNAVAILABLE, INTERNAL, UNKNOWN, DATA_LOSS
 }

@@ -53,7 +53,7 @@ func New(name string, cfg Config, reg prometheus.Registerer) (*Upstream, error) 
 		return nil, fmt.Errorf("upstream %s: %w", name, err)
 	}
 	u := &Upstream{
-		name: name, cfg: cfg, breaker: newBreaker(name, cfg.Breaker), pool: pool, streams: streams,
+		name: name, cfg: cfg, breaker: newBreaker(name, cfg.Breaker, cfg.Timeout), pool: pool, streams: streams,
 		errFull: rpcerr.New(codes.ResourceExhausted, rpcerr.BulkheadFull, "too many calls to "+name+" at once",
 			rpcerr.Meta("upstream", name), rpcerr.RetryAfter(time.Second)),
 		errTimeout: rpcerr.New(codes.DeadlineExceeded, rpcerr.Timeout, name+" did not answer in time",
@@ -76,6 +76,11 @@ func New(name string, cfg Config, reg prometheus.Registerer) (*Upstream, error) 
 // with a RetryInfo of at least a second, DEADLINE_EXCEEDED/TIMEOUT, and CANCELLED when the caller went away. Others are
 // those of call, unchanged.
 func (u *Upstream) Do(caller context.Context, call func(context.Context) error) error {
+	return u.do(caller, func(ctx context.Context) (sent bool, err error) { return true, call(ctx) })
+}
+
+// do is Do for a call that knows whether it was sent.
+func (u *Upstream) do(caller context.Context, call func(context.Context) (sent bool, err error)) error {
 	ctx, cancel := context.WithTimeout(caller, u.cfg.Timeout)
 	defer cancel()
 	ctx, span := tracer(ctx).Start(ctx, "upstream "+u.name, trace.WithAttributes(attribute.String("upstream.name", u.name)))
@@ -104,8 +109,8 @@ func (u *Upstream) Do(caller context.Context, call func(context.Context) error) 
 	}
 
 	granted := time.Now()
-	err = call(ctx)
-	a = u.judge(caller, ctx, err, time.Since(granted))
+	sent, err := call(ctx)
+	a = u.judge(caller, ctx, attempt{err, time.Since(granted), sent})
 	return a.err
 }
 

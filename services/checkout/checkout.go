@@ -1,5 +1,5 @@
 // Package checkout takes orders: it prices them from its own list, stores each with the event that announces it in one
-// transaction, and tells how they stand. It never takes a price from a client, and never stores an order twice under one
+// transaction, sees each through stock and payment to its end, and tells how they stand. It never takes a price from a client, and never stores an order twice under one
 // idempotency key.
 package checkout
 
@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/watertight/platform/lifecycle"
+	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/postgres"
 	checkoutv1 "example.com/watertight/proto/checkout/v1"
 )
@@ -33,6 +34,10 @@ type Config struct {
 	IdempotencyPurge time.Duration `env:"IDEMPOTENCY_PURGE" envDefault:"1m" help:"pause between removals of expired idempotency keys"`
 	// WatchPoll is how often the changes that other processes made to watched orders are asked for.
 	WatchPoll time.Duration `env:"WATCH_POLL" envDefault:"100ms" help:"pause between looks for changes of watched orders"`
+	// OrderExpiry is how long an order may wait for stock and payment.
+	OrderExpiry time.Duration `env:"ORDER_EXPIRY" envDefault:"5m" help:"how long an order may wait for stock and payment before it is cancelled"`
+	// ExpiryPoll is how often orders that have waited longer are looked for.
+	ExpiryPoll time.Duration `env:"EXPIRY_POLL" envDefault:"1s" help:"pause between looks for orders that have waited too long"`
 	// MetricsPoll is how often the oldest pending order is asked for.
 	MetricsPoll time.Duration `env:"METRICS_POLL" envDefault:"2s" help:"pause between looks for the oldest pending order"`
 }
@@ -46,6 +51,7 @@ func (c Config) Validate() error {
 	}{
 		{"IDEMPOTENCY_RETENTION", c.IdempotencyRetention}, {"IDEMPOTENCY_PURGE", c.IdempotencyPurge},
 		{"WATCH_POLL", c.WatchPoll}, {"METRICS_POLL", c.MetricsPoll},
+		{"ORDER_EXPIRY", c.OrderExpiry}, {"EXPIRY_POLL", c.ExpiryPoll},
 	} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s: must be more than 0, is %s", d.name, d.value))
@@ -58,6 +64,8 @@ func (c Config) Validate() error {
 type Deps struct {
 	Pool     *pgxpool.Pool
 	Database postgres.Config // for the migrations, which may use another role than Pool
+	// Events is the service's part in the traffic of events, on the same database; the service subscribes and runs it.
+	Events   *outbox.Outbox
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -76,7 +84,7 @@ type Service struct {
 
 var _ checkoutv1.CheckoutServiceServer = (*Service)(nil)
 
-// New makes the service. It starts nothing.
+// New makes the service and subscribes it to its events. It starts nothing.
 func New(cfg Config, deps Deps) (*Service, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -85,7 +93,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Service{cfg: cfg, deps: deps, store: store{deps.Pool}, metrics: m, watches: newWatches()}, nil
+	s := &Service{cfg: cfg, deps: deps, store: store{deps.Pool}, metrics: m, watches: newWatches()}
+	s.subscribe(deps.Events)
+	return s, nil
 }
 
 // Register adds the service to a gRPC server.
@@ -109,6 +119,8 @@ func (s *Service) work(ctx context.Context, migrated func()) error {
 	}
 	migrated()
 	var loops sync.WaitGroup
+	defer loops.Wait()
+	loops.Go(func() { s.repeat(ctx, "cancel orders that have waited too long", s.cfg.ExpiryPoll, s.expire) })
 	loops.Go(func() {
 		s.repeat(ctx, "purge idempotency keys", s.cfg.IdempotencyPurge, func(ctx context.Context) error {
 			return s.store.purgeKeys(ctx, s.cfg.IdempotencyRetention)
@@ -128,8 +140,7 @@ func (s *Service) work(ctx context.Context, migrated func()) error {
 			return err
 		})
 	})
-	loops.Wait()
-	return nil
+	return s.deps.Events.Run(ctx)
 }
 
 // repeatBound is how long one round of a background loop may take.

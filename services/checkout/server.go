@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/watertight/platform/outbox"
@@ -19,9 +18,6 @@ import (
 	eventsv1 "example.com/watertight/proto/events/v1"
 	moneyv1 "example.com/watertight/proto/money/v1"
 )
-
-// subjectPlaced is where the broker puts the event of a new order.
-const subjectPlaced = "orders.placed"
 
 // placeAttempts bounds how often one call tries to place its order: once, once more when another call with its key was
 // faster, or when the answer to a commit was lost, and once in reserve.
@@ -39,6 +35,7 @@ func (s *Service) PlaceOrder(ctx context.Context, req *checkoutv1.PlaceOrderRequ
 	}
 	if !replayed {
 		s.metrics.orders.WithLabelValues(string(pending)).Inc()
+		s.deps.Events.Wake()
 	}
 	return &checkoutv1.PlaceOrderResponse{Order: orderMessage(placed), Replayed: replayed}, nil
 }
@@ -87,22 +84,10 @@ func (s *Service) recall(ctx context.Context, wanted wantedOrder, used usedKey) 
 
 // placedEvent announces a new order.
 func placedEvent(o order) (outbox.Event, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return outbox.Event{}, fmt.Errorf("make event id: %w", err)
-	}
-	message := &eventsv1.OrderPlaced{
+	return outbox.NewEvent(subjectPlaced, &eventsv1.OrderPlaced{
 		OrderId: o.id.String(), CustomerId: o.customerID, Total: &moneyv1.Money{Currency: o.currency, Minor: o.total},
-		PlacedAt: timestamppb.New(o.createdAt), Items: make([]*eventsv1.Item, 0, len(o.lines)),
-	}
-	for _, l := range o.lines {
-		message.Items = append(message.Items, &eventsv1.Item{ProductId: l.productID, Quantity: l.quantity})
-	}
-	payload, err := proto.Marshal(message)
-	if err != nil {
-		return outbox.Event{}, fmt.Errorf("encode OrderPlaced: %w", err)
-	}
-	return outbox.Event{ID: id, Type: string(message.ProtoReflect().Descriptor().FullName()), Subject: subjectPlaced, Payload: payload}, nil
+		PlacedAt: timestamppb.New(o.createdAt), Items: items(o.lines),
+	})
 }
 
 // GetOrder reads one order.

@@ -68,9 +68,29 @@ DELETE FROM idempotency_keys WHERE (customer_id, key) IN (
   SELECT customer_id, key FROM idempotency_keys WHERE created_at < now() - $1::interval
   ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED)`
 
+	// Whoever changes an order holds its row; NO KEY leaves its lines and events insertable.
+	lockOne = `-- name: LockOrder
+SELECT id, customer_id, status, currency, total, payment_token FROM orders WHERE id = $1 FOR NO KEY UPDATE`
+
+	lockExpired = `-- name: LockExpiredOrders
+SELECT id, customer_id, status, currency, total, payment_token FROM orders
+WHERE status IN ('pending', 'awaiting_payment') AND created_at < now() - $1::interval
+ORDER BY created_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED`
+
+	// The clock is read after the lock was had, so that an order's changes are told in the order of their times.
+	moveOrder = `-- name: MoveOrder
+WITH moved AS (
+  UPDATE orders SET status = $3, reason = $4, updated_at = clock_timestamp() WHERE id = $1 AND status = $2 RETURNING id, updated_at)
+INSERT INTO order_events (order_id, sequence, status, reason, at)
+SELECT id, (SELECT max(sequence) + 1 FROM order_events WHERE order_id = $1), $3, $4, updated_at FROM moved
+RETURNING sequence`
+
 	findOldestOpen = `-- name: FindOldestOpenOrder
 SELECT min(created_at) FROM orders WHERE status IN ('pending', 'awaiting_payment')`
 )
+
+// expireBatch is how many orders one transaction cancels.
+const expireBatch = 100
 
 // purgeBatch is how many expired keys one statement removes; small, so that none holds locks for long.
 const purgeBatch = 1000
@@ -163,12 +183,8 @@ func (s store) order(ctx context.Context, id uuid.UUID) (order, error) {
 	batch.Queue(findOrder, id).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&o.id, &o.customerID, &o.status, &o.reason, &o.currency, &o.total, &o.paymentToken, &o.createdAt, &o.updatedAt)
 	})
-	batch.Queue(findLines, id).Query(func(rows pgx.Rows) error {
-		var l orderLine
-		_, err := pgx.ForEachRow(rows, []any{&l.productID, &l.name, &l.quantity, &l.unitPrice, &l.lineTotal}, func() error {
-			o.lines = append(o.lines, l)
-			return nil
-		})
+	batch.Queue(findLines, id).Query(func(rows pgx.Rows) (err error) {
+		o.lines, err = scanLines(rows)
 		return err
 	})
 	err := s.pool.SendBatch(ctx, batch).Close()
@@ -179,6 +195,69 @@ func (s store) order(ctx context.Context, id uuid.UUID) (order, error) {
 		return order{}, fmt.Errorf("read order: %w", err)
 	}
 	return o, nil
+}
+
+func scanLines(rows pgx.Rows) (lines []orderLine, err error) {
+	var l orderLine
+	_, err = pgx.ForEachRow(rows, []any{&l.productID, &l.name, &l.quantity, &l.unitPrice, &l.lineTotal}, func() error {
+		lines = append(lines, l)
+		return nil
+	})
+	return lines, err
+}
+
+// readLines reads an order's lines.
+func readLines(ctx context.Context, tx pgx.Tx, id uuid.UUID) ([]orderLine, error) {
+	rows, _ := tx.Query(ctx, findLines, id) // its error comes out of scanLines
+	lines, err := scanLines(rows)
+	if err != nil {
+		return nil, fmt.Errorf("read lines of order %s: %w", id, err)
+	}
+	return lines, nil
+}
+
+// lockOrder reads what the saga needs of an order and keeps others from changing it until tx ends. It returns errNoOrder
+// when there is none.
+func lockOrder(ctx context.Context, tx pgx.Tx, id uuid.UUID) (order, error) {
+	rows, _ := tx.Query(ctx, lockOne, id) // its error comes out of CollectExactlyOneRow
+	o, err := pgx.CollectExactlyOneRow(rows, scanLocked)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return order{}, errNoOrder
+	}
+	if err != nil {
+		return order{}, fmt.Errorf("lock order %s: %w", id, err)
+	}
+	return o, nil
+}
+
+func scanLocked(row pgx.CollectableRow) (o order, err error) {
+	err = row.Scan(&o.id, &o.customerID, &o.status, &o.currency, &o.total, &o.paymentToken)
+	return o, err
+}
+
+// expire cancels orders that were placed longer ago than expiry and have not ended, at most expireBatch of them, those
+// that somebody else is changing left out.
+func (s store) expire(ctx context.Context, expiry time.Duration) (moves []move, err error) {
+	err = postgres.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		moves = nil
+		rows, _ := tx.Query(ctx, lockExpired, expiry, expireBatch) // its error comes out of CollectRows
+		late, err := pgx.CollectRows(rows, scanLocked)
+		if err != nil {
+			return err
+		}
+		for _, o := range late {
+			m, err := take(ctx, tx, o, expired, reasonExpired)
+			if err != nil {
+				return err
+			}
+			moves = append(moves, m)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("expire orders: %w", err)
+	}
+	return moves, nil
 }
 
 // change is one status change of an order.

@@ -51,10 +51,18 @@ func TestRun_ServesWithoutRecsAndDrains(t *testing.T) {
 		ended <- run(ctx, nil, []string{
 			"HTTP_ADDR=" + public, "ADMIN_ADDR=" + admin, "DRAIN_DELAY=1500ms",
 			"CHECKOUT_ADDR=" + services.Checkout.Target(), "SEARCH_ADDR=" + services.Search.Target(), "RECS_ADDR=static:///" + shoptest.DeadAddr(t),
-			"SEARCH_TIMEOUT=4s", "CHECKOUT_TIMEOUT=4s",
+			"SEARCH_TIMEOUT=3s", "CHECKOUT_TIMEOUT=3s",
 		}, log)
 	}()
-	eventually(t, "ready", func() bool { status, _, _ := get(t, "http://"+admin+"/readyz"); return status == 200 })
+	eventually(t, "ready", func() bool {
+		select {
+		case err := <-ended:
+			t.Fatalf("run ended: %v", err)
+		default:
+		}
+		status, _, _ := get(t, "http://"+admin+"/readyz")
+		return status == 200
+	})
 	status, body, _ := get(t, "http://"+public+"/api/v1/products/P-1")
 	if status != 200 || !strings.Contains(body, `"degraded":["recs"]`) {
 		t.Errorf("page without recs: %d %s", status, body)
@@ -62,7 +70,8 @@ func TestRun_ServesWithoutRecsAndDrains(t *testing.T) {
 	if status, _, _ := get(t, "http://"+admin+"/readyz"); status != 200 {
 		t.Errorf("/readyz without recs: %d", status)
 	}
-	if _, body, _ := get(t, "http://"+admin+"/metrics"); !strings.Contains(body, `watertight_upstream_requests_total{outcome="degraded",upstream="recs"} 1`) {
+	if _, body, _ := get(t, "http://"+admin+"/metrics"); !strings.Contains(body,
+		`watertight_upstream_requests_total{outcome="degraded",upstream="recs"} 1`) {
 		t.Errorf("the degraded page is not in the metrics:\n%s", body)
 	}
 

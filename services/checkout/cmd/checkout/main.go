@@ -7,6 +7,7 @@ import (
 
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/lifecycle"
+	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/service"
 	"example.com/watertight/services/checkout"
 )
@@ -15,6 +16,7 @@ const about = "checkout takes orders and tells what becomes of them."
 
 type settings struct {
 	Service  service.Config
+	Outbox   outbox.Config
 	Checkout checkout.Config
 }
 
@@ -29,7 +31,17 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	feature, err := checkout.New(cfg.Checkout, checkout.Deps{Pool: base.Pool, Database: cfg.Service.Database, Log: base.Log, Registry: base.Telemetry.Registry})
+	events, err := outbox.New(ctx, cfg.Outbox, outbox.Deps{
+		Service: "checkout", Stream: checkout.Stream, Database: cfg.Service.Database, Conn: base.Broker, Log: base.Log,
+		TracerProvider: base.Telemetry.TracerProvider, MeterProvider: base.Telemetry.MeterProvider, Registry: base.Telemetry.Registry,
+		FaultsEnabled: cfg.Service.Faults.Enabled,
+	})
+	if err != nil {
+		return err
+	}
+	feature, err := checkout.New(cfg.Checkout, checkout.Deps{
+		Pool: base.Pool, Database: cfg.Service.Database, Events: events, Log: base.Log, Registry: base.Telemetry.Registry,
+	})
 	if err != nil {
 		return err
 	}

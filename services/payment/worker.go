@@ -1,0 +1,243 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/proto"
+
+	eventsv1 "example.com/watertight/proto/events/v1"
+	moneyv1 "example.com/watertight/proto/money/v1"
+)
+
+const (
+	// leaseBound is how long a claim may take.
+	leaseBound = 5 * time.Second
+	// noteBound is how long it may take to store an answer, whatever happens to the process meanwhile.
+	noteBound = time.Second
+)
+
+// worker asks the provider, with no transaction open. Any number of them may share a database.
+//
+//	pending ─charged─▶ charged ─called off─▶ refunded
+//	   │  └──declined─▶ declined
+//	   └─called off─▶ cancelled, or refunded when it turns out that the provider had charged
+type worker struct {
+	cfg      Config
+	store    store
+	provider Provider
+	log      *slog.Logger
+	tracer   trace.Tracer
+	metrics  *metrics
+	told     func() // tells the relay of an event
+	woken    chan struct{}
+}
+
+// wake tells the worker that a payment may have become due. It never blocks.
+func (w *worker) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+// run asks until ctx ends. What the provider is being asked then counts as unanswered.
+func (w *worker) run(ctx context.Context) {
+	slots := make(chan struct{}, w.cfg.InFlight)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	failing := false
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		// Nobody else takes slots, so that these stay free.
+		free := cap(slots) - len(slots)
+		bounded, cancel := context.WithTimeout(ctx, leaseBound)
+		leased, err := w.store.lease(bounded, 1+free, w.cfg.Lease)
+		cancel()
+		w.logOutage(ctx, failing, err)
+		failing = err != nil
+		for i, d := range leased {
+			if i > 0 {
+				slots <- struct{}{}
+			}
+			asking.Go(func() {
+				defer func() { <-slots }()
+				w.settle(ctx, d)
+			})
+		}
+		if len(leased) == 0 {
+			<-slots
+		}
+		if len(leased) <= free {
+			w.pause(ctx)
+		}
+	}
+}
+
+// pause waits until a payment may be due.
+func (w *worker) pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-w.woken:
+	case <-time.After(w.cfg.Poll):
+	}
+}
+
+// logOutage logs when claiming begins to fail and when it works again, not each failure between.
+func (w *worker) logOutage(ctx context.Context, failing bool, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && !failing:
+		w.log.WarnContext(ctx, "cannot look for payments that are due", "error", err)
+	case err == nil && failing:
+		w.log.InfoContext(ctx, "can look for payments that are due again")
+	}
+}
+
+// outcome is what the provider's answer makes of a payment, and the event that tells of it, if any.
+type outcome struct {
+	status    status
+	statement string
+	arguments []any
+	subject   string
+	event     proto.Message
+}
+
+// settle asks the provider once and stores what it says. The answer is stored also while the process stops; when that
+// fails the provider is asked again, and answers the same.
+func (w *worker) settle(ctx context.Context, d due) {
+	carrier := propagation.MapCarrier{"traceparent": d.traceparent, "tracestate": d.tracestate}
+	ctx, span := w.tracer.Start(propagation.TraceContext{}.Extract(ctx, carrier), d.call(), trace.WithSpanKind(trace.SpanKindClient))
+	defer span.End()
+	o, err := w.ask(ctx, d)
+	stopping := ctx.Err() != nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteBound)
+	defer cancel()
+	if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, "outcome unknown")
+		w.askAgain(ctx, d, err, stopping)
+		return
+	}
+	news, err := w.store.note(ctx, o)
+	if err != nil {
+		w.log.WarnContext(ctx, "cannot store the provider's answer, it is asked again", "order_id", d.orderID, "error", err)
+		return
+	}
+	if news {
+		w.metrics.payments.WithLabelValues(string(o.status)).Inc()
+		w.told()
+	}
+}
+
+// call names what the provider is asked to do.
+func (d due) call() string {
+	if d.calledOff {
+		return "call off"
+	}
+	return "charge"
+}
+
+// ask returns the outcome, or an error when it is unknown.
+func (w *worker) ask(ctx context.Context, d due) (outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	defer cancel()
+	if d.calledOff {
+		return w.askToCallOff(ctx, d)
+	}
+	return w.askToCharge(ctx, d)
+}
+
+func (w *worker) askToCharge(ctx context.Context, d due) (outcome, error) {
+	answer, err := w.provider.Charge(ctx, d.orderID, d.charge)
+	id := d.orderID.String()
+	switch {
+	case err != nil:
+		return outcome{}, fmt.Errorf("charge: %w", err)
+	case answer.Charged:
+		return outcome{charged, noteCharged, []any{d.orderID}, subjectCharged,
+			&eventsv1.PaymentCharged{OrderId: id, Amount: &moneyv1.Money{Currency: d.charge.Currency, Minor: d.charge.Minor}}}, nil
+	default:
+		return outcome{declined, noteDeclined, []any{d.orderID, answer.Reason}, subjectDeclined,
+			&eventsv1.PaymentDeclined{OrderId: id, Reason: answer.Reason}}, nil
+	}
+}
+
+func (w *worker) askToCallOff(ctx context.Context, d due) (outcome, error) {
+	given, err := w.provider.CallOff(ctx, d.orderID)
+	switch {
+	case err != nil:
+		return outcome{}, fmt.Errorf("call off: %w", err)
+	case given < d.charged:
+		return outcome{}, fmt.Errorf("call off: the provider has given back %d of %d", given, d.charged)
+	case given > 0:
+		return outcome{refunded, noteRefunded, []any{d.orderID, given}, subjectRefunded,
+			&eventsv1.PaymentRefunded{OrderId: d.orderID.String(), Amount: &moneyv1.Money{Currency: d.charge.Currency, Minor: given}}}, nil
+	default:
+		return outcome{status: cancelled, statement: noteCancelled, arguments: []any{d.orderID}}, nil
+	}
+}
+
+// askAgain has the provider asked again: after a pause, or at once by whoever takes over from a process that stops.
+func (w *worker) askAgain(ctx context.Context, d due, cause error, stopping bool) {
+	pause := w.backoff(d.attempt)
+	if stopping {
+		pause = 0
+	}
+	w.metrics.unknown.Inc()
+	w.log.WarnContext(ctx, "the provider's answer is unknown, it is asked again", "order_id", d.orderID, "attempt", d.attempt, "error", cause)
+	if err := w.store.postpone(ctx, d, pause); err != nil {
+		w.log.WarnContext(ctx, "the payment stays claimed until its lease ends", "order_id", d.orderID, "error", err)
+	}
+}
+
+// backoff doubles with each attempt up to MaxBackoff, half of it at random.
+func (w *worker) backoff(attempt int) time.Duration {
+	d := min(w.cfg.Backoff<<min(attempt-1, 16), w.cfg.MaxBackoff)
+	return d/2 + rand.N(d/2+1)
+}
+
+// Config is how the provider is asked.
+type Config struct {
+	Timeout    time.Duration `env:"PROVIDER_TIMEOUT" envDefault:"3s" help:"how long the payment provider may take to answer; after that the outcome is unknown and it is asked again"`
+	InFlight   int           `env:"PROVIDER_IN_FLIGHT" envDefault:"64" help:"payments for which the provider is asked at once"`
+	Lease      time.Duration `env:"PROVIDER_LEASE" envDefault:"8s" help:"after this time another replica asks for a payment that one has claimed; more than PROVIDER_TIMEOUT and 2s"`
+	Poll       time.Duration `env:"PROVIDER_POLL" envDefault:"100ms" help:"pause between looks for payments that nobody announced in this process"`
+	Backoff    time.Duration `env:"PROVIDER_BACKOFF" envDefault:"200ms" help:"pause before the provider is asked a second time; it doubles with each"`
+	MaxBackoff time.Duration `env:"PROVIDER_MAX_BACKOFF" envDefault:"5s" help:"longest pause before the provider is asked again"`
+}
+
+// Validate reports every setting that cannot work, each by the name of its variable.
+func (c Config) Validate() error {
+	var errs []error
+	if c.InFlight < 1 {
+		errs = append(errs, fmt.Errorf("PROVIDER_IN_FLIGHT: must be at least 1, is %d", c.InFlight))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"PROVIDER_TIMEOUT", c.Timeout}, {"PROVIDER_POLL", c.Poll}, {"PROVIDER_BACKOFF", c.Backoff}, {"PROVIDER_MAX_BACKOFF", c.MaxBackoff},
+	} {
+		if d.value < time.Millisecond {
+			errs = append(errs, fmt.Errorf("%s: must be at least 1ms, is %s", d.name, d.value))
+		}
+	}
+	// Two at a time would be harmless, the provider knows the key, but of no use.
+	if c.Lease < c.Timeout+2*noteBound {
+		errs = append(errs, fmt.Errorf("PROVIDER_LEASE: must be at least PROVIDER_TIMEOUT and %s, is %s", 2*noteBound, c.Lease))
+	}
+	return errors.Join(errs...)
+}
