@@ -88,7 +88,7 @@ func newEdge(tb testing.TB, o options) *edge {
 	}
 	draining := make(chan struct{})
 	deps := gateway.Deps{
-		Shop: shop.New(e.Upstreams.Backends(log)), Budgets: cfg.Upstreams.Budgets(), Upstreams: e.Upstreams.Status,
+		Shop: shop.New(e.Upstreams.Backends(log)), Budgets: cfg.Upstreams.Budgets(), Upstreams: e.Upstreams.Status, Suspects: e.Upstreams.Suspects,
 		Version: "test", Design: "split", Draining: draining, Guard: o.guard,
 		Log: log, TracerProvider: o.tracers, MeterProvider: tel.MeterProvider, Propagator: tel.Propagator,
 	}

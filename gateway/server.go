@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"example.com/watertight/gateway/poison"
 	"example.com/watertight/gateway/route"
 	"example.com/watertight/gateway/shop"
 )
@@ -31,6 +32,8 @@ type Deps struct {
 	Budgets Budgets
 	// Upstreams says how each upstream is doing, for /api/v1/status; nil when calls cross no network.
 	Upstreams func() []UpstreamStatus
+	// Suspects lists the products whose requests seem to kill recs, for /api/v1/status; may be nil.
+	Suspects func() []poison.Suspect
 	// Version is the build, Design the shape of the shop (split, shared-pool, ...), both for /api/v1/status.
 	Version, Design string
 	// Draining is closed when the process begins to drain: event streams end then.

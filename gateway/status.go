@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 
+	"example.com/watertight/gateway/poison"
 	"example.com/watertight/platform/upstream"
 )
 
@@ -47,12 +48,16 @@ func (a *api) status(w http.ResponseWriter, _ *http.Request) error {
 		Orders    OrdersStatus     `json:"orders"`
 		Services  []ServiceStatus  `json:"services"`
 		Faults    []ServiceFault   `json:"faults"`
+		Suspects  []poison.Suspect `json:"suspects"`
 	}{
 		Version: a.Version, Design: a.Design, Upstreams: []UpstreamStatus{}, Services: a.Operations.services(), Faults: a.Operations.currentFaults(),
-		Orders: OrdersStatus{PerSecond: a.Shop.OrdersPerSecond()},
+		Orders: OrdersStatus{PerSecond: a.Shop.OrdersPerSecond()}, Suspects: []poison.Suspect{},
 	}
 	if a.Upstreams != nil {
 		answer.Upstreams = a.Upstreams()
+	}
+	if a.Suspects != nil {
+		answer.Suspects = a.Suspects()
 	}
 	return answerJSON(w, http.StatusOK, answer)
 }

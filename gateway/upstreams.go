@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
+	"example.com/watertight/gateway/poison"
 	"example.com/watertight/gateway/shop"
 	"example.com/watertight/platform/rpc"
 	"example.com/watertight/platform/upstream"
@@ -24,6 +25,19 @@ type UpstreamsConfig struct {
 	Checkout CheckoutConfig `envPrefix:"CHECKOUT_"`
 	Search   SearchConfig   `envPrefix:"SEARCH_"`
 	Recs     RecsConfig     `envPrefix:"RECS_"`
+
+	// RecsShardSize is apart from Recs, whose fields are those of every guard.
+	RecsShardSize int           `env:"RECS_SHARD_SIZE" envDefault:"0" help:"replicas of recs that one customer's requests may reach (shuffle sharding); 0 is all of them, in turns"`
+	Retry         RetryConfig   `envPrefix:"RETRY_"`
+	Poison        poison.Config `envPrefix:"POISON_"`
+}
+
+// Validate checks what is not a guard's.
+func (c UpstreamsConfig) Validate() error {
+	if c.RecsShardSize < 0 {
+		return fmt.Errorf("RECS_SHARD_SIZE: must not be negative, got %d", c.RecsShardSize)
+	}
+	return nil
 }
 
 // CheckoutConfig is upstream.Config with checkout's defaults: an order is worth waiting for.
@@ -76,6 +90,7 @@ type Upstreams struct {
 	byName map[string]*upstream.Upstream
 	conns  map[string]*grpc.ClientConn
 	cfg    UpstreamsConfig
+	poison *poison.Report // nil when recs is not connected
 }
 
 // Connect sets up the connections. It contacts nobody: a service that is away is found out by the first call. Its metrics go to
@@ -84,7 +99,13 @@ type Upstreams struct {
 func Connect(cfg UpstreamsConfig, telemetry rpc.ClientDeps, reg prometheus.Registerer, names ...string) (*Upstreams, error) {
 	u := &Upstreams{byName: map[string]*upstream.Upstream{}, conns: map[string]*grpc.ClientConn{}, cfg: cfg}
 	// The channels may try again what is safe to repeat. PlaceOrder is not among it: whether to send an order again is the
-	// client's decision. Nor is recs: a retry would carry a poisonous request to a second replica.
+	// client's decision. Nor is recs: a retry would carry a poisonous request to a second replica. RETRY_LAYERS=2 does it for
+	// all to see.
+	telemetry.NoRetryBudget = cfg.Retry.Budget == "off"
+	var recsReads []string
+	if cfg.Retry.Layers > 1 {
+		recsReads = []string{recsv1.RecsService_Recommend_FullMethodName}
+	}
 	searchReads := []string{searchv1.SearchService_SearchProducts_FullMethodName, searchv1.SearchService_GetProducts_FullMethodName}
 	checkoutReads := []string{checkoutv1.CheckoutService_GetOrder_FullMethodName}
 	for _, to := range []struct {
@@ -94,7 +115,7 @@ func Connect(cfg UpstreamsConfig, telemetry rpc.ClientDeps, reg prometheus.Regis
 	}{
 		{shop.Checkout, upstream.Config(cfg.Checkout), checkoutReads},
 		{shop.Search, upstream.Config(cfg.Search), searchReads},
-		{shop.Recs, upstream.Config(cfg.Recs), nil},
+		{shop.Recs, upstream.Config(cfg.Recs), recsReads},
 	} {
 		if len(names) > 0 && !slices.Contains(names, to.name) {
 			continue
@@ -112,8 +133,21 @@ func (u *Upstreams) connect(name string, cfg upstream.Config, deps rpc.ClientDep
 	if err != nil {
 		return err
 	}
-	conn, err := rpc.Dial(cfg.Addr, deps,
-		grpc.WithChainUnaryInterceptor(guard.UnaryClientInterceptor()), grpc.WithChainStreamInterceptor(guard.StreamClientInterceptor()))
+	options := []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(guard.UnaryClientInterceptor()), grpc.WithChainStreamInterceptor(guard.StreamClientInterceptor()),
+	}
+	if name != shop.Checkout && u.cfg.Retry.Layers > 1 {
+		options = append(options, grpc.WithChainUnaryInterceptor(retryAgain))
+	}
+	if name == shop.Recs {
+		u.poison, err = poison.New(u.cfg.Poison, recsv1.RecsService_Recommend_FullMethodName, reg)
+		if err != nil {
+			return fmt.Errorf("upstream %s: %w", name, err)
+		}
+		deps.ShardSize = u.cfg.RecsShardSize
+		options = append(options, grpc.WithStatsHandler(u.poison), grpc.WithChainUnaryInterceptor(byCustomer))
+	}
+	conn, err := rpc.Dial(cfg.Addr, deps, options...)
 	if err != nil {
 		return fmt.Errorf("upstream %s: %w", name, err)
 	}
@@ -123,6 +157,9 @@ func (u *Upstreams) connect(name string, cfg upstream.Config, deps rpc.ClientDep
 
 // Backends are the services' clients, each behind its guard. Those of services that are not connected must not be used.
 func (u *Upstreams) Backends(log *slog.Logger) shop.Backends {
+	if u.poison != nil {
+		u.poison.LogTo(log)
+	}
 	return shop.Backends{
 		Checkout:    checkoutv1.NewCheckoutServiceClient(u.conns[shop.Checkout]),
 		Search:      searchv1.NewSearchServiceClient(u.conns[shop.Search]),
@@ -144,6 +181,14 @@ func (u *Upstreams) Status() []UpstreamStatus {
 		})
 	}
 	return out
+}
+
+// Suspects are the products whose requests seem to kill replicas of recs, the most suspicious first.
+func (u *Upstreams) Suspects() []poison.Suspect {
+	if u.poison == nil {
+		return []poison.Suspect{}
+	}
+	return u.poison.Suspects()
 }
 
 // Close closes the connections; calls still under way end with CANCELLED.

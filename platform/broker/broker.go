@@ -31,9 +31,9 @@ const (
 
 // Config is where the broker is and who this process is there.
 type Config struct {
-	URL       string        `env:"NATS_URL" help:"NATS server with the service's user, nats://user:password@host:4222, or several with commas; empty is no broker"`
+	URL       string        `env:"NATS_URL" help:"NATS server with the service's user, nats://user:password@host:4222, or several with commas; empty: none"`
 	Instance  string        `env:"INSTANCE_ID" help:"name of this process among the replicas of its service; empty is the host name"`
-	Heartbeat time.Duration `env:"INSTANCE_HEARTBEAT" envDefault:"2s" help:"how often the process says that it runs; after three without a word it counts as gone"`
+	Heartbeat time.Duration `env:"INSTANCE_HEARTBEAT" envDefault:"2s" help:"how often the process says that it runs; after three missed it counts as gone"`
 }
 
 // Validate checks the URL without repeating it, because there is a password in it.

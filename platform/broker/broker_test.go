@@ -25,7 +25,10 @@ import (
 // patience bounds every wait for something that is to happen by itself.
 const patience = 30 * time.Second
 
-func logger(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+func logger(t *testing.T) *slog.Logger {
+	t.Helper()
+	return slog.New(slog.NewTextHandler(t.Output(), nil))
+}
 
 func connect(t *testing.T, url string) *nats.Conn {
 	t.Helper()

@@ -87,7 +87,10 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Detail }
 
 // Fault completes the request to a fault that begins now. The error is a *FieldError.
 func (r Request) Fault(now time.Time) (Fault, error) {
-	f := Fault{Kind: r.Kind, Rate: 1, DelayMS: defaultDelay(r.Kind).Milliseconds(), Code: r.Code, TTLS: int64(DefaultTTL / time.Second), Match: maps.Clone(r.Match)}
+	f := Fault{
+		Kind: r.Kind, Rate: 1, DelayMS: defaultDelay(r.Kind).Milliseconds(), Code: r.Code,
+		TTLS: int64(DefaultTTL / time.Second), Match: maps.Clone(r.Match),
+	}
 	if r.Rate != nil {
 		f.Rate = *r.Rate
 	}

@@ -1,6 +1,7 @@
 package fault_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -115,10 +116,9 @@ func (p *process) active() string {
 	return active
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // both runs the test once with a fault that is cleared and once with one whose time ends.
 func both(t *testing.T, test func(s *stage, ttl int64, end func())) {
+	t.Helper()
 	t.Run("by clear", func(t *testing.T) {
 		s := newStage(t)
 		test(s, 600, s.clear)
@@ -132,11 +132,11 @@ func both(t *testing.T, test func(s *stage, ttl int64, end func())) {
 func TestSlow_DelaysRequestsAndLetsTheSleepersGoWhenItEnds(t *testing.T) {
 	both(t, func(s *stage, ttl int64, end func()) {
 		p := s.run()
-		s.sick(p, fault.Request{Kind: fault.Slow, DelayMS: ptr[int64](300), TTLS: &ttl})
+		s.sick(p, fault.Request{Kind: fault.Slow, DelayMS: new(int64(300)), TTLS: &ttl})
 		if took, err := p.call(patience); err != nil || took < 300*time.Millisecond {
 			s.t.Errorf("got %v after %s, want an answer after 300 ms", err, took)
 		}
-		s.sick(p, fault.Request{Kind: fault.Slow, DelayMS: ptr[int64](600_000), TTLS: &ttl})
+		s.sick(p, fault.Request{Kind: fault.Slow, DelayMS: new(int64(600_000)), TTLS: &ttl})
 		sleeper := p.later(patience)
 		if _, err := p.call(200 * time.Millisecond); status.Code(err) != codes.DeadlineExceeded {
 			s.t.Errorf("got %v, want the deadline to pass", err)
@@ -189,7 +189,7 @@ func TestHang_HoldsAWorkerWhateverBecomesOfTheCallerAndFreesItAtTheEnd(t *testin
 func TestCrash_EndsTheProcessInTheMiddleOfARequestUntilItEnds(t *testing.T) {
 	both(t, func(s *stage, ttl int64, end func()) {
 		p := s.run()
-		s.sick(p, fault.Request{Kind: fault.Crash, DelayMS: ptr[int64](50), TTLS: &ttl})
+		s.sick(p, fault.Request{Kind: fault.Crash, DelayMS: new(int64(50)), TTLS: &ttl})
 		p.alive(s.t)
 		if _, err := p.call(patience); err == nil {
 			s.t.Error("the call was answered")
@@ -313,7 +313,7 @@ func TestOOM_GivesTheMemoryBackWhenItEndsBefore(t *testing.T) {
 func TestCPU_KeepsTheCoresBusyUntilItEnds(t *testing.T) {
 	both(t, func(s *stage, ttl int64, end func()) {
 		p := s.run()
-		s.sick(p, fault.Request{Kind: fault.CPU, DelayMS: ptr[int64](600_000), TTLS: &ttl})
+		s.sick(p, fault.Request{Kind: fault.CPU, DelayMS: new(int64(600_000)), TTLS: &ttl})
 		before := p.seconds(s.t)
 		done := p.later(patience)
 		eventually(s.t, "a second of processor time is used up", func() bool { return p.seconds(s.t) > before+1 })
@@ -338,7 +338,7 @@ func (p *process) seconds(t *testing.T) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	total := 0.0
 	for _, field := range fields[11:13] { // user and system time, in hundredths
 		ticks, err := strconv.ParseFloat(field, 64)
@@ -469,13 +469,13 @@ func TestFault_RateIsTheShareOfRequests(t *testing.T) {
 		}
 		return failed
 	}
-	s.sick(p, fault.Request{Kind: fault.Error, Rate: ptr(0.0)})
+	s.sick(p, fault.Request{Kind: fault.Error, Rate: new(0.0)})
 	if got := failures(50); got != 0 {
 		t.Errorf("rate 0: %d of 50 failed", got)
 	}
 	s.clear()
 	s.well(p)
-	s.sick(p, fault.Request{Kind: fault.Error, Rate: ptr(0.5)})
+	s.sick(p, fault.Request{Kind: fault.Error, Rate: new(0.5)})
 	// 400 throws of a fair coin lie outside of 200 ± 80 once in 10^15 runs.
 	if got := failures(400); got < 120 || got > 280 {
 		t.Errorf("rate 0.5: %d of 400 failed", got)
@@ -506,7 +506,7 @@ func TestService_IsReadyWithin5sWithoutABrokerAndFollowsItLater(t *testing.T) {
 	kv := server.Bucket(broker.InstancesBucket)
 	server.Bucket(fault.Bucket)
 	s := &stage{t: t, server: server, store: newStore(t, server)}
-	s.sick(p, fault.Request{Kind: fault.Error, TTLS: ptr[int64](4)})
+	s.sick(p, fault.Request{Kind: fault.Error, TTLS: new(int64(4))})
 	if _, err := p.call(patience); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v, want the fault to bite", err)
 	}

@@ -31,7 +31,7 @@ const retryRead = 50 * time.Millisecond
 type Config struct {
 	Enabled       bool          `env:"FAULTS_ENABLED" envDefault:"false" help:"let faults be set from outside; false leaves nothing of it in the process"`
 	StartWait     time.Duration `env:"FAULT_START_WAIT" envDefault:"2s" help:"how long the start waits for the broker, to see whether a fault is set"`
-	OOMBound      int64         `env:"FAULT_OOM_BOUND" envDefault:"268435456" help:"bytes that the fault oom takes before the process stops itself with exit code 137; above the memory limit where there is one"`
+	OOMBound      int64         `env:"FAULT_OOM_BOUND" envDefault:"268435456" help:"bytes that oom takes before it exits with 137; set it above a memory limit"`
 	DBConnections int           `env:"FAULT_DB_CONNECTIONS" envDefault:"200" help:"connections that the fault db-lock tries to hold, besides its locks"`
 }
 
@@ -81,7 +81,7 @@ type Injector struct {
 // active is a fault from its beginning to its end.
 type active struct {
 	Fault
-	life   context.Context // done when the fault was cleared or replaced, or its time is over
+	life   context.Context //nolint:containedctx // the fault's own life, which no request's context knows; done when the fault was cleared or replaced, or its time is over
 	stop   context.CancelFunc
 	expiry *time.Timer
 	cores  spinner

@@ -39,8 +39,6 @@ func call(ctx context.Context, i *Injector) (time.Time, error) {
 	return time.Now(), err
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // The bubble's clock makes the moments exact.
 func TestInjector_SleepersGoAtTheMomentTheFaultEnds(t *testing.T) {
 	for _, kind := range []Kind{Slow, Hang} {
@@ -49,7 +47,7 @@ func TestInjector_SleepersGoAtTheMomentTheFaultEnds(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					i := newInjector(t, Deps{})
 					start := time.Now()
-					i.set(wanted(t, Request{Kind: kind, DelayMS: ptr[int64](500_000), TTLS: ptr[int64](60)}))
+					i.set(wanted(t, Request{Kind: kind, DelayMS: new(int64(500_000)), TTLS: new(int64(60))}))
 					ended := make(chan time.Time)
 					for range 3 {
 						go func() {
@@ -86,7 +84,7 @@ func TestInjector_SlowHonoursTheCallersEndAndHangDoesNot(t *testing.T) {
 		i := newInjector(t, Deps{})
 		for kind, want := range map[Kind]time.Duration{Slow: time.Second, Hang: 60 * time.Second} {
 			start := time.Now()
-			i.set(wanted(t, Request{Kind: kind, DelayMS: ptr[int64](30_000), TTLS: ptr[int64](60)}))
+			i.set(wanted(t, Request{Kind: kind, DelayMS: new(int64(30_000)), TTLS: new(int64(60))}))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			at, err := call(ctx, i)
 			cancel()
@@ -123,7 +121,7 @@ func TestInjector_TheSameEntryAgainChangesNothing(t *testing.T) {
 func TestInjector_AnEntryWhoseTimeIsOverIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newInjector(t, Deps{})
-		f := wanted(t, Request{Kind: Error, TTLS: ptr[int64](1)})
+		f := wanted(t, Request{Kind: Error, TTLS: new(int64(1))})
 		time.Sleep(time.Second)
 		i.set(f)
 		if i.current.Load() != nil || testutil.ToFloat64(i.gauge.WithLabelValues(string(Error))) != 0 {

@@ -16,13 +16,12 @@ func matches(message protoreflect.Message, want map[string]string) bool {
 func has(message protoreflect.Message, name protoreflect.Name, want string) bool {
 	found := false
 	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		check := func(v protoreflect.Value) bool {
+		check := func(v protoreflect.Value) {
 			if field.Message() != nil && !field.IsMap() {
 				found = has(v.Message(), name, want)
 			} else {
 				found = field.Name() == name && text(field, v) == want
 			}
-			return !found
 		}
 		switch {
 		case field.IsMap():

@@ -10,6 +10,7 @@ type Statement struct {
 func LoopStatements() map[string]Statement {
 	return map[string]Statement{
 		"lease_batch":    {leaseBatch, []string{"int", "text", "interval"}},
+		"end_leases":     {endLeases, []string{"text"}},
 		"lock_batch":     {lockBatch, []string{"int"}},
 		"mark_published": {markPublished, []string{"uuid[]"}},
 		"postpone":       {postpone, []string{"uuid[]", "text", "interval", "text"}},

@@ -115,7 +115,11 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Outbox, error) {
 		o.relayPool.Close()
 		return nil, err
 	}
-	o.relay = newRelay(cfg, deps, m, o.relayPool)
+	if o.relay, err = newRelay(cfg, deps, m, o.relayPool); err != nil {
+		o.relayPool.Close()
+		o.consumerPool.Close()
+		return nil, err
+	}
 	return o, nil
 }
 
@@ -153,6 +157,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	if o.deps.Stream != "" {
 		loops.Go(func() { o.relay.run(ctx, work) })
+		loops.Go(func() { o.relay.keepStream(ctx) })
 		loops.Go(func() { o.repeat(ctx, "look for the oldest unpublished event", gaugePause, o.relay.measure) })
 		loops.Go(func() {
 			o.repeat(ctx, "purge the outbox", o.cfg.PurgePause, o.purge(o.relayPool, purgeOutbox, o.cfg.OutboxRetention))

@@ -46,7 +46,7 @@ type publisher struct {
 }
 
 func newPublisher(cfg Config, deps Deps, m *metrics) (*publisher, error) {
-	js, err := jetstream.New(deps.Conn, jetstream.WithPublishAsyncMaxPending(cfg.InFlight*cfg.Batch+1), jetstream.WithPublishAsyncTimeout(cfg.PublishTimeout))
+	js, err := jetstream.New(deps.Conn, jetstream.WithPublishAsyncMaxPending(cfg.InFlight*maxBatch+1), jetstream.WithPublishAsyncTimeout(cfg.PublishTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("publisher: %w", err)
 	}

@@ -18,6 +18,10 @@ WHERE id = ANY (ARRAY(
 	ORDER BY next_attempt_at LIMIT $1 FOR UPDATE SKIP LOCKED))
 RETURNING id, type, subject, payload, traceparent, tracestate, created_at`
 
+	endLeases = `-- name: EndLeases
+UPDATE outbox SET lease_owner = '', lease_expires_at = NULL
+WHERE lease_owner = $1 AND published_at IS NULL AND dead_at IS NULL`
+
 	lockBatch = `-- name: LockBatch
 SELECT id, type, subject, payload, traceparent, tracestate, created_at FROM outbox
 WHERE published_at IS NULL AND dead_at IS NULL AND next_attempt_at <= now()

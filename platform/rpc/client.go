@@ -119,6 +119,9 @@ func serviceConfig(deps ClientDeps) (string, error) {
 		LoadBalancing: []map[string]any{{"round_robin": struct{}{}}},
 		HealthCheck:   map[string]string{"serviceName": ""},
 	}
+	if deps.ShardSize < 0 {
+		return "", fmt.Errorf("shard size must not be negative, got %d", deps.ShardSize)
+	}
 	if deps.ShardSize > 0 {
 		config.LoadBalancing = []map[string]any{{shard.Name: shard.Config{Size: deps.ShardSize}}}
 	}

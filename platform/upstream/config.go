@@ -26,7 +26,7 @@ type BreakerConfig struct {
 	MinCalls    uint32        `env:"MIN_CALLS" envDefault:"20" help:"fewest settled calls in the window for the ratio to count"`
 	Ratio       float64       `env:"RATIO" envDefault:"0.5" help:"share of failures in the window that opens the breaker"`
 	Consecutive uint32        `env:"CONSECUTIVE" envDefault:"5" help:"failures in a row that open it, however far apart"`
-	Open        time.Duration `env:"OPEN" envDefault:"5s" help:"longest it stays open before it lets probes through; each process takes 70 to 90 % of it, TIMEOUT at least"`
+	Open        time.Duration `env:"OPEN" envDefault:"5s" help:"longest it stays open; each process takes 70 to 90 % of it, TIMEOUT at least"`
 	Probes      uint32        `env:"PROBES" envDefault:"3" help:"calls let through when half-open; all must succeed to close it"`
 }
 

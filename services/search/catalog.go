@@ -108,7 +108,7 @@ func (c *catalog) follow(ctx context.Context, interval time.Duration, loaded fun
 		err := c.refreshWithin(ctx, refreshTimeout)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the end of ctx is the end of the work, and err only its echo
 		case err != nil:
 			c.metrics.failed()
 			if !failing {

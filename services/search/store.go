@@ -85,7 +85,7 @@ func scanProduct(shared map[string]string) pgx.RowToFunc[*searchv1.Product] {
 	return func(row pgx.CollectableRow) (*searchv1.Product, error) {
 		p := &searchv1.Product{Price: &moneyv1.Money{}}
 		err := row.Scan(&p.Id, &p.Name, &p.Description, &p.Category, &p.Price.Currency, &p.Price.Minor, &p.Popularity)
-		p.Category, p.Price.Currency = share(p.Category), share(p.Price.Currency)
+		p.Category, p.Price.Currency = share(p.GetCategory()), share(p.GetPrice().GetCurrency())
 		return p, err
 	}
 }

@@ -71,7 +71,7 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 		return err
 	}
 	handler, err := gateway.NewHandler(cfg.HTTP, gateway.Deps{
-		Shop: behind, Budgets: budgets, Upstreams: upstreams.Status, Storefront: pages.Routes(), Operations: operations,
+		Shop: behind, Budgets: budgets, Upstreams: upstreams.Status, Suspects: upstreams.Suspects, Storefront: pages.Routes(), Operations: operations,
 		Version: telemetry.Version(), Design: "split", Draining: process.Draining(),
 		Log: log, TracerProvider: tel.TracerProvider, MeterProvider: tel.MeterProvider, Propagator: tel.Propagator,
 	})

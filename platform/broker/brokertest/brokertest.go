@@ -28,7 +28,11 @@ func New(tb testing.TB) *Server {
 		tb.Fatal(err)
 	}
 	defer listener.Close()
-	s := &Server{tb: tb, port: listener.Addr().(*net.TCPAddr).Port, store: tb.TempDir()}
+	addr, ok := listener.Addr().(*net.TCPAddr)
+	if !ok {
+		tb.Fatalf("a TCP listener's address is a %T", listener.Addr())
+	}
+	s := &Server{tb: tb, port: addr.Port, store: tb.TempDir()}
 	tb.Cleanup(s.Stop)
 	return s
 }

@@ -53,7 +53,7 @@ func (x *Index) matches(text string) ([]key, error) {
 	if len(words) == 0 {
 		return x.named(text, nil), nil
 	}
-	t := x.scratch.Get().(*tallies)
+	t := x.scratch.Get().(*tallies) //nolint:errcheck,forcetypeassert // the pool holds nothing else
 	defer x.scratch.Put(t)
 	for forgive, enough := range []int{forgiveNone: fewMatches, forgiveUnknown: 1, forgiveAll: 1} {
 		if err := x.count(t, words, forgiveness(forgive)); err != nil {

@@ -102,6 +102,6 @@ func (x *Index) countCategories(keys []key) []*searchv1.CategoryCount {
 			found = append(found, &searchv1.CategoryCount{Category: x.categories[i], Products: n})
 		}
 	}
-	slices.SortStableFunc(found, func(a, b *searchv1.CategoryCount) int { return cmp.Compare(b.Products, a.Products) })
+	slices.SortStableFunc(found, func(a, b *searchv1.CategoryCount) int { return cmp.Compare(b.GetProducts(), a.GetProducts()) })
 	return found[:min(len(found), maxCategories)]
 }

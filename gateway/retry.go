@@ -1,0 +1,47 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// RetryConfig is for showing a retry storm, and never for service: the defaults are one layer of retries, in the channel, under
+// a budget of about a tenth of the calls.
+type RetryConfig struct {
+	Budget string `env:"BUDGET" envDefault:"on" help:"on, or off to see a retry storm: the channels then retry however many calls fail"`
+	Layers int    `env:"LAYERS" envDefault:"1" help:"1, or 2 to see a storm grow: calls to recs and search are then tried 3 times here, each time up to 3 times by the channel"`
+}
+
+// Validate checks the choices.
+func (c RetryConfig) Validate() error {
+	var errs []error
+	if c.Budget != "on" && c.Budget != "off" {
+		errs = append(errs, fmt.Errorf("BUDGET: must be on or off, got %q", c.Budget))
+	}
+	if c.Layers != 1 && c.Layers != 2 {
+		errs = append(errs, fmt.Errorf("LAYERS: must be 1 or 2, got %d", c.Layers))
+	}
+	return errors.Join(errs...)
+}
+
+// layerTries is how often the second layer makes each call.
+const layerTries = 3
+
+// retryAgain is the second layer. It does what many clients do: it tries at once, knows nothing of the layer below, and has no
+// budget. Tries multiply. It runs inside the guard, whose breaker sees one call and still ends the storm.
+func retryAgain(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	var err error
+	for range layerTries {
+		if err = invoker(ctx, method, req, reply, cc, opts...); status.Code(err) != codes.Unavailable {
+			return err
+		}
+	}
+	return err
+}
