@@ -24,7 +24,7 @@ import (
 // Config says when a product is suspected.
 type Config struct {
 	Deaths int           `env:"DEATHS" envDefault:"2" help:"deaths of a recs replica with a product's request in flight that are worth a warning"`
-	Ratio  float64       `env:"RATIO" envDefault:"0.1" help:"share of deaths among its requests from which a product is suspected"`
+	Ratio  float64       `env:"RATIO" envDefault:"0.3" help:"share of deaths among its requests from which a product is suspected"`
 	Window time.Duration `env:"WINDOW" envDefault:"10m" help:"how far back requests count, at least; twice that at most"`
 }
 

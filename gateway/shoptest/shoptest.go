@@ -4,6 +4,7 @@ package shoptest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -44,6 +45,9 @@ type Peer struct {
 	Calls atomic.Int64
 
 	script    atomic.Pointer[Script]
+	poison    atomic.Pointer[string]
+	crash     func()        // once
+	crashed   chan struct{} // closed when crash is over
 	mu        sync.Mutex
 	deadlines []time.Duration // time left at arrival, per call; -1 for none
 	metadata  metadata.MD     // of the last call
@@ -74,6 +78,12 @@ func (p *Peer) Hang(ended chan<- time.Time) {
 		return ctx.Err()
 	})
 }
+
+// CrashOn makes the service end, as a crash would, in the middle of a request for the product.
+func (p *Peer) CrashOn(product string) { p.poison.Store(&product) }
+
+// Crashed is closed when a request has made the service end and its address is free again.
+func (p *Peer) Crashed() <-chan struct{} { return p.crashed }
 
 // Stop ends the service, as a crash would.
 func (p *Peer) Stop() { p.server.Stop() }
@@ -119,6 +129,11 @@ func (p *Peer) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	if err := p.play(ctx, info.FullMethod); err != nil {
 		return nil, err
 	}
+	if r, ok := req.(*recsv1.RecommendRequest); ok && p.poison.Load() != nil && r.GetProductId() == *p.poison.Load() {
+		go p.crash() // cuts the connection, which ends ctx
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return next(ctx, req)
 }
 
@@ -146,8 +161,14 @@ func Start(tb testing.TB) *Services {
 	s := &Services{Orders: newOrders(), Catalog: NewCatalog()}
 	s.Checkout = start(tb, "127.0.0.1:0", func(r grpc.ServiceRegistrar) { checkoutv1.RegisterCheckoutServiceServer(r, s.Orders) })
 	s.Search = start(tb, "127.0.0.1:0", func(r grpc.ServiceRegistrar) { searchv1.RegisterSearchServiceServer(r, s.Catalog) })
-	s.Recs = start(tb, "127.0.0.1:0", func(r grpc.ServiceRegistrar) { recsv1.RegisterRecsServiceServer(r, &recommender{}) })
+	s.Recs = StartRecs(tb, "127.0.0.1:0")
 	return s
+}
+
+// StartRecs starts one more replica of recs on addr, or one that has crashed again on its own.
+func StartRecs(tb testing.TB, addr string) *Peer {
+	tb.Helper()
+	return start(tb, addr, func(r grpc.ServiceRegistrar) { recsv1.RegisterRecsServiceServer(r, &recommender{}) })
 }
 
 // RestartCheckout starts checkout again on its address, with its orders.
@@ -158,7 +179,8 @@ func (s *Services) RestartCheckout(tb testing.TB) {
 
 func start(tb testing.TB, addr string, register func(grpc.ServiceRegistrar)) *Peer {
 	tb.Helper()
-	p := &Peer{}
+	p := &Peer{crashed: make(chan struct{})}
+	p.crash = sync.OnceFunc(func() { p.Stop(); close(p.crashed) })
 	server, err := rpc.NewServer(rpc.ServerConfig{
 		Addr: addr, Pool: bulkhead.Config{Size: 512, Queue: 512}, MaxStreams: 512, MaxConnectionAge: time.Hour,
 	}, rpc.ServerDeps{
@@ -175,7 +197,7 @@ func start(tb testing.TB, addr string, register func(grpc.ServiceRegistrar)) *Pe
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		if err := server.Serve(); err != nil {
+		if err := server.Serve(); err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before it came to serve
 			tb.Errorf("serve: %v", err)
 		}
 	}()

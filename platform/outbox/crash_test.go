@@ -103,8 +103,12 @@ func TestReport25_KilledAfterPublishingNoEventIsLostAndRepeatsKeepTheirID(t *tes
 		r := newRig(t)
 		r.effects()
 		w := r.listen("test.>")
-		ids := r.append(2000, "test.happened")
-		kills := r.spawn(3, mode, "RELAY_BATCH=25", "RELAY_LEASE=1s", "RELAY_PUBLISH_TIMEOUT=400ms", "CONSUMER_ACK_WAIT=2s", "CRASH_POINT=after-publish:0.1")
+		kills := r.spawn(3, mode, "RELAY_BATCH=25", "RELAY_LEASE=1s", "RELAY_PUBLISH_TIMEOUT=400ms", "CONSUMER_ACK_WAIT=2s", "CRASH_POINT=after-publish:0.3")
+		var ids []uuid.UUID
+		for range 20 { // at least twenty publishes
+			ids = append(ids, r.append(100, "test.happened")...)
+			eventually(t, 30*time.Second, "these are published", func() bool { return r.unpublished() == 0 })
+		}
 		r.wantAllHandled(ids, 90*time.Second)
 		if kills() == 0 {
 			t.Error("no process was killed")

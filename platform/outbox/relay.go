@@ -3,12 +3,14 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"example.com/watertight/platform/broker"
 	"example.com/watertight/platform/postgres"
@@ -147,9 +149,7 @@ func (r *relay) keepStream(ctx context.Context) {
 	back := r.deps.Conn.StatusChanged(nats.CONNECTED)
 	defer r.deps.Conn.RemoveStatusListener(back)
 	for connected(ctx, r.deps.Conn) {
-		bounded, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
-		_, err := broker.EnsureStream(bounded, r.publisher.js, r.cfg.stream(r.deps.Stream))
-		cancel()
+		err := r.ensureStream(ctx)
 		trouble.report(ctx, err)
 		if err != nil {
 			sleep(ctx, time.Second)
@@ -160,6 +160,26 @@ func (r *relay) keepStream(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// ensureStream leaves a stream alone that has its settings: each replica looks after each outage, and an update makes the
+// broker write to the disk.
+func (r *relay) ensureStream(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
+	defer cancel()
+	want := r.cfg.stream(r.deps.Stream)
+	if stream, err := r.publisher.js.Stream(ctx, want.Name); err == nil && settled(stream.CachedInfo().Config, want) {
+		return nil
+	}
+	_, err := broker.EnsureStream(ctx, r.publisher.js, want)
+	return err
+}
+
+// settled compares what Config.stream sets; the broker fills in the rest.
+func settled(have, want jetstream.StreamConfig) bool {
+	return slices.Equal(have.Subjects, want.Subjects) && have.Storage == want.Storage && have.Retention == want.Retention &&
+		have.Discard == want.Discard && have.MaxAge == want.MaxAge && have.MaxBytes == want.MaxBytes && have.Replicas == want.Replicas &&
+		have.Duplicates == want.Duplicates && have.AllowAtomicPublish == want.AllowAtomicPublish
 }
 
 // measure looks for the oldest event that the broker does not have.

@@ -244,6 +244,34 @@ func TestRelay_ABrokerThatGoesAndComesAgainLosesNothing(t *testing.T) {
 	})
 }
 
+func TestRelay_BringsAnOlderStreamToItsSettings(t *testing.T) {
+	r := newRig(t)
+	older := r.stream("test")
+	r.start(settings(t, "STREAM_MAX_AGE=24h", "STREAM_MAX_BYTES=1000000"))
+	eventually(t, 10*time.Second, "the stream has the new settings", func() bool {
+		info, err := older.Info(t.Context())
+		return err == nil && info.Config.MaxAge == 24*time.Hour && info.Config.MaxBytes == 1000000 && info.Config.Discard == jetstream.DiscardNew
+	})
+}
+
+func TestRelay_AFullStreamMakesEventsWaitAndUsesUpNoAttempts(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode string) {
+		r := newRig(t)
+		ids := r.append(100, "test.happened")
+		full := r.start(settings(t, mode, "STREAM_MAX_BYTES=5000"))
+		eventually(t, 10*time.Second, "some wait because the stream is full", func() bool {
+			return r.count("SELECT count(*) FROM outbox WHERE published_at IS NULL AND last_error <> ''") > 0
+		})
+		full.stop()
+		if got := r.count("SELECT count(*) FROM outbox WHERE attempts > 0"); got != 0 {
+			t.Errorf("rows with attempts used up: got %d, want 0", got)
+		}
+		r.start(settings(t, mode))
+		eventually(t, 20*time.Second, "all are published once there is room", func() bool { return r.unpublished() == 0 })
+		r.wantStored("test", ids)
+	})
+}
+
 func TestRelay_WakeDoesNotWaitForThePoll(t *testing.T) {
 	r := newRig(t)
 	r.stream("test")
@@ -281,6 +309,33 @@ func TestRelay_StopsInTheMiddleWithoutLeavingLeasesBehind(t *testing.T) {
 	r.start(settings(t))
 	eventually(t, 30*time.Second, "all are published", func() bool { return r.unpublished() == 0 })
 	r.wantStored("test", ids)
+}
+
+func TestRelay_ConnectionsCutInTheMiddleHoldNoEventUpUntilItsLeaseEnds(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode string) {
+		r := newRig(t)
+		relay := r.start(settings(t, mode, "RELAY_BATCH=20", "RELAY_LEASE=1h"))
+		ids := r.append(1500, "test.happened")
+		relay.Wake()
+		for deadline := time.Now().Add(time.Minute); r.unpublished() > 0; {
+			r.count("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'test-relay'")
+			if time.Now().After(deadline) {
+				t.Fatalf("%d events are not published", r.unpublished())
+			}
+			time.Sleep(150 * time.Millisecond) // the rate of the cuts
+		}
+		r.wantStored("test", ids)
+	})
+}
+
+func TestRelay_ModeTxTakesOverExpiredLeasesAndNotesRefusals(t *testing.T) {
+	r := newRig(t)
+	r.append(1, "test.not a subject")
+	if _, err := r.pool.Exec(t.Context(), "UPDATE outbox SET lease_owner = 'gone', lease_expires_at = now()"); err != nil {
+		t.Fatal(err)
+	}
+	r.start(settings(t, "RELAY_MODE=tx", "RELAY_MAX_REFUSALS=2", "RELAY_REFUSAL_BACKOFF=10ms"))
+	eventually(t, 10*time.Second, "it is dead", func() bool { return r.count("SELECT count(*) FROM outbox WHERE dead_at IS NOT NULL") == 1 })
 }
 
 // TestPlans_AreIndexScansHoweverManyPublishedRowsThereAre asks for generic plans: those are what a long-lived connection

@@ -33,9 +33,10 @@ ORDER BY next_attempt_at LIMIT $1 FOR UPDATE SKIP LOCKED`
 UPDATE outbox SET published_at = now(), lease_owner = '', lease_expires_at = NULL
 WHERE id = ANY ($1::uuid[]) AND published_at IS NULL`
 
+	// The owner is empty when the rows are locked rather than leased, whoever had leased them before.
 	postpone = `-- name: Postpone
 UPDATE outbox SET next_attempt_at = now() + $3::interval, last_error = $4, lease_owner = '', lease_expires_at = NULL
-WHERE id = ANY ($1::uuid[]) AND lease_owner = $2 AND published_at IS NULL`
+WHERE id = ANY ($1::uuid[]) AND (lease_owner = $2 OR $2 = '') AND published_at IS NULL`
 
 	// attempts is the count before this refusal; the exponent is bounded so that power stays a number.
 	noteRefusals = `-- name: NoteRefusals
@@ -43,7 +44,7 @@ UPDATE outbox SET attempts = attempts + 1, last_error = refused.error, lease_own
 	next_attempt_at = now() + least($4::interval * power(2, least(attempts, 20)), interval '1 minute'),
 	dead_at = CASE WHEN attempts + 1 >= $5 THEN now() END
 FROM unnest($1::uuid[], $2::text[]) AS refused (id, error)
-WHERE outbox.id = refused.id AND lease_owner = $3 AND published_at IS NULL
+WHERE outbox.id = refused.id AND (lease_owner = $3 OR $3 = '') AND published_at IS NULL
 RETURNING dead_at IS NOT NULL`
 
 	// Rows that never failed wait in the order of their age; the others have an index of their own.

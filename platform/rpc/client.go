@@ -53,7 +53,7 @@ func Dial(target string, deps ClientDeps, opts ...grpc.DialOption) (*grpc.Client
 	}
 	conn, err := grpc.NewClient(target, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithResolvers(staticResolver(target)),
+		grpc.WithResolvers(staticResolver(target), nameBuilder{}),
 		grpc.WithDefaultServiceConfig(config),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelOptions(deps.TracerProvider, deps.MeterProvider, deps.Propagator)...)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),

@@ -55,6 +55,7 @@ func BenchmarkRecommend(b *testing.B) {
 }
 
 func measure(b *testing.B, s *Service, ids []string, limit int32) {
+	b.Helper()
 	ctx := context.Background()
 	took := make([]time.Duration, 0, 1<<20)
 	b.ReportAllocs()

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/watertight/platform/lifecycle"
+	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/postgres"
 	recsv1 "example.com/watertight/proto/recs/v1"
 	"example.com/watertight/services/recs/similarity"
@@ -25,7 +27,7 @@ import (
 // Config is how recommendations are made and kept fresh.
 type Config struct {
 	MinSupport   int           `env:"MIN_SUPPORT" envDefault:"3" help:"baskets that must hold two products before one is recommended with the other"`
-	MaxBasket    int           `env:"MAX_BASKET" envDefault:"100" help:"products a basket may hold and still say what goes together; larger ones count for popularity only"`
+	MaxBasket    int           `env:"MAX_BASKET" envDefault:"100" help:"products in a basket that still says what goes together; larger ones count for popularity only"`
 	ModelPoll    time.Duration `env:"MODEL_POLL" envDefault:"1s" help:"how often to look for a model that another replica has made"`
 	ModelRefresh time.Duration `env:"MODEL_REFRESH" envDefault:"1m" help:"how long baskets may wait, about, before they are learned from without an import"`
 }
@@ -54,7 +56,9 @@ type Deps struct {
 	Pool *pgxpool.Pool
 	// Database says how to migrate it.
 	Database postgres.Config
-	Log      *slog.Logger
+	// Events is the service's part in the traffic of events, on the same database; the service subscribes and runs it.
+	Events *outbox.Outbox
+	Log    *slog.Logger
 }
 
 // Service serves recommendations. Its exported methods may be called from any goroutine, once Start has returned.
@@ -76,19 +80,21 @@ type versioned struct {
 	version int64
 }
 
-// New makes the service; it does nothing until Start.
+// New makes the service and subscribes it to its events; it does nothing until Start.
 func New(cfg Config, deps Deps) (*Service, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Service{cfg: cfg, deps: deps, store: store{deps.Pool}, learning: make(chan struct{}, 1)}, nil
+	s := &Service{cfg: cfg, deps: deps, store: store{deps.Pool}, learning: make(chan struct{}, 1)}
+	deps.Events.Consume(ordersStream, s.handlers())
+	return s, nil
 }
 
 // Register adds the service to a gRPC server.
 func (s *Service) Register(r grpc.ServiceRegistrar) { recsv1.RegisterRecsServiceServer(r, s) }
 
-// Start adds the worker that migrates the database, loads the model and keeps it fresh, and makes readiness wait for the
-// first model.
+// Start adds the worker that migrates the database, loads the model and keeps it fresh, and learns of orders; it makes
+// readiness wait for the first model.
 func (s *Service) Start(p *lifecycle.Process) {
 	s.draining = p.Draining()
 	loaded := p.Ready("model")
@@ -100,8 +106,10 @@ func (s *Service) Start(p *lifecycle.Process) {
 		if err := postgres.Migrate(ctx, s.deps.Database, files, s.deps.Log); err != nil {
 			return err
 		}
-		s.follow(ctx, loaded)
-		return nil
+		var following sync.WaitGroup
+		following.Go(func() { s.follow(ctx, loaded) })
+		defer following.Wait()
+		return s.deps.Events.Run(ctx)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
@@ -19,7 +20,9 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/watertight/platform/bulkhead"
+	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/lifecycle"
+	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpc"
 	recsv1 "example.com/watertight/proto/recs/v1"
@@ -42,8 +45,13 @@ type replica struct {
 	drain   func() // only begins it
 }
 
-// start runs a replica on the database and returns at once; ready waits for it.
+// start runs a replica on the database and returns at once; ready waits for it. There is no broker.
 func start(t testing.TB, database string, cfg recs.Config) *replica {
+	t.Helper()
+	return startWithBroker(t, database, cfg, nil)
+}
+
+func startWithBroker(t testing.TB, database string, cfg recs.Config, events *nats.Conn) *replica {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	registry := prometheus.NewRegistry()
@@ -62,7 +70,11 @@ func start(t testing.TB, database string, cfg recs.Config) *replica {
 	}
 	pool, err := postgres.Open(t.Context(), db, postgres.Deps{Name: "recs"})
 	must(t, err)
-	service, err := recs.New(cfg, recs.Deps{Pool: pool, Database: db, Log: log})
+	settings, err := config.Load[outbox.Config](nil)
+	must(t, err)
+	traffic, err := outbox.New(t.Context(), settings, outbox.Deps{Service: "recs", Database: db, Conn: events, Log: log, Registry: registry})
+	must(t, err)
+	service, err := recs.New(cfg, recs.Deps{Pool: pool, Database: db, Events: traffic, Log: log})
 	must(t, err)
 	service.Register(server)
 	service.Start(process)

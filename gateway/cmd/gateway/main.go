@@ -13,6 +13,7 @@ import (
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/rpc"
+	"example.com/watertight/platform/shard"
 	"example.com/watertight/platform/telemetry"
 )
 
@@ -30,6 +31,7 @@ type settings struct {
 func main() { lifecycle.Main("gateway", run) }
 
 func run(ctx context.Context, args, environ []string, out io.Writer) error {
+	shard.Register() // before the first channel, which may be that of the traces
 	if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
 		return config.Usage(out, about, settings{})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/lifecycle"
+	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/service"
 	"example.com/watertight/services/recs"
 )
@@ -15,6 +16,7 @@ const about = "recs recommends products from what was bought together."
 
 type settings struct {
 	Service service.Config
+	Outbox  outbox.Config
 	Recs    recs.Config
 }
 
@@ -29,7 +31,15 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	feature, err := recs.New(cfg.Recs, recs.Deps{Pool: base.Pool, Database: cfg.Service.Database, Log: base.Log})
+	events, err := outbox.New(ctx, cfg.Outbox, outbox.Deps{
+		Service: "recs", Database: cfg.Service.Database, Conn: base.Broker, Log: base.Log,
+		TracerProvider: base.Telemetry.TracerProvider, MeterProvider: base.Telemetry.MeterProvider, Registry: base.Telemetry.Registry,
+		FaultsEnabled: cfg.Service.Faults.Enabled,
+	})
+	if err != nil {
+		return err
+	}
+	feature, err := recs.New(cfg.Recs, recs.Deps{Pool: base.Pool, Database: cfg.Service.Database, Events: events, Log: base.Log})
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -12,13 +13,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/postgres/pgtest"
 	recsv1 "example.com/watertight/proto/recs/v1"
 )
 
 func TestRun_HelpNamesTheVariablesAndTheirDefaults(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"--help"}, nil, &out); err != nil {
+	if err := run(t.Context(), []string{"--help"}, nil, &out); !errors.Is(err, config.ErrHelp) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"DATABASE_URL", "GRPC_ADDR", "MIN_SUPPORT", "[3]", "MAX_BASKET", "[100]", "MODEL_POLL", "[1s]", "MODEL_REFRESH", "[1m]"} {
