@@ -65,9 +65,12 @@ type Deps struct {
 	Pool     *pgxpool.Pool
 	Database postgres.Config // for the migrations, which may use another role than Pool
 	// Events is the service's part in the traffic of events, on the same database; the service subscribes and runs it.
-	Events   *outbox.Outbox
+	Events *outbox.Outbox
+	// Reserve, when set, reserves an order's stock in the transaction that places it.
+	Reserve  Reserve
 	Log      *slog.Logger
 	Registry prometheus.Registerer
+	SyncCall *SyncCall // nil, but in the design of that name
 }
 
 // Service is checkout.v1.CheckoutService. Its methods may be called from any goroutine.

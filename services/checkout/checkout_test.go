@@ -645,7 +645,7 @@ func TestService_CountsOrdersAndTheAgeOfTheOldest(t *testing.T) {
 }
 
 func TestConfig_ErrorsNameTheVariable(t *testing.T) {
-	for _, line := range []string{"IDEMPOTENCY_RETENTION=0s", "IDEMPOTENCY_PURGE=-1s", "WATCH_POLL=0", "METRICS_POLL=0s"} {
+	for _, line := range []string{"IDEMPOTENCY_RETENTION=0s", "IDEMPOTENCY_PURGE=-1s", "WATCH_POLL=0", "METRICS_POLL=0s", "ORDER_EXPIRY=0s", "EXPIRY_POLL=0s"} {
 		name, _, _ := strings.Cut(line, "=")
 		if _, err := config.Load[checkout.Config]([]string{line}); err == nil || !strings.HasPrefix(err.Error(), name+":") {
 			t.Errorf("%s: got %v, want an error that starts with %s:", line, err, name)

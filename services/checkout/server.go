@@ -29,6 +29,9 @@ func (s *Service) PlaceOrder(ctx context.Context, req *checkoutv1.PlaceOrderRequ
 	if err != nil {
 		return nil, err
 	}
+	if err := s.deps.SyncCall.before(ctx, wanted.lines); err != nil {
+		return nil, err
+	}
 	placed, replayed, err := s.place(ctx, wanted)
 	if err != nil {
 		return nil, postgres.RPCError(ctx, err)
@@ -60,11 +63,7 @@ func (s *Service) place(ctx context.Context, wanted wantedOrder) (placed order, 
 		if err != nil {
 			return order{}, false, err
 		}
-		event, eventErr := placedEvent(placed)
-		if eventErr != nil {
-			return order{}, false, eventErr
-		}
-		if err = s.store.insert(ctx, placed, wanted.key, wanted.fingerprint(), event); err == nil {
+		if placed, err = s.put(ctx, placed, wanted); err == nil {
 			return placed, false, nil
 		}
 		if !errors.Is(err, errKeyTaken) && !errors.Is(err, postgres.ErrOutcomeUnknown) {
@@ -82,12 +81,24 @@ func (s *Service) recall(ctx context.Context, wanted wantedOrder, used usedKey) 
 	return s.store.order(ctx, used.orderID)
 }
 
-// placedEvent announces a new order.
-func placedEvent(o order) (outbox.Event, error) {
-	return outbox.NewEvent(subjectPlaced, &eventsv1.OrderPlaced{
+// put stores a priced order and announces it, or settles at once what others would do when they hear of it.
+func (s *Service) put(ctx context.Context, o order, wanted wantedOrder) (order, error) {
+	if s.deps.Reserve != nil {
+		return s.putReserved(ctx, o, wanted)
+	}
+	event, err := outbox.NewEvent(subjectPlaced, placedMessage(o))
+	if err != nil {
+		return order{}, err
+	}
+	return o, s.store.insert(ctx, o, wanted.key, wanted.fingerprint(), event)
+}
+
+// placedMessage announces a new order.
+func placedMessage(o order) *eventsv1.OrderPlaced {
+	return &eventsv1.OrderPlaced{
 		OrderId: o.id.String(), CustomerId: o.customerID, Total: &moneyv1.Money{Currency: o.currency, Minor: o.total},
 		PlacedAt: timestamppb.New(o.createdAt), Items: items(o.lines),
-	})
+	}
 }
 
 // GetOrder reads one order.

@@ -21,8 +21,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.com/watertight/platform/broker"
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/lifecycle"
+	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/postgres/pgtest"
 	"example.com/watertight/platform/rpc"
@@ -37,7 +39,10 @@ type settings struct {
 	Process  lifecycle.Config
 	Server   rpc.ServerConfig
 	Database postgres.Config
+	Broker   broker.Config
+	Outbox   outbox.Config
 	Checkout checkout.Config
+	SyncCall checkout.SyncCallConfig
 }
 
 // shop is a checkout process inside the test, reached over gRPC, and its database.
@@ -72,12 +77,20 @@ func start(t testing.TB, owner string, environ ...string) *shop {
 	must(t, err)
 	pool, err := postgres.Open(t.Context(), cfg.Database, postgres.Deps{Name: "checkout"})
 	must(t, err)
-	service, err := checkout.New(cfg.Checkout, checkout.Deps{Pool: pool, Database: cfg.Database, Log: log, Registry: registry})
+	nats, err := broker.Connect(cfg.Broker, "checkout", log)
+	must(t, err)
+	events, err := outbox.New(t.Context(), cfg.Outbox, outbox.Deps{Service: "checkout", Stream: checkout.Stream, Database: cfg.Database, Conn: nats, Log: log, Registry: registry})
+	must(t, err)
+	call, err := checkout.NewSyncCall(cfg.SyncCall, rpc.ClientDeps{TracerProvider: tracers, MeterProvider: noop.NewMeterProvider(), Propagator: propagation.TraceContext{}}, registry)
+	must(t, err)
+	process.Closer("recs", call.Close)
+	service, err := checkout.New(cfg.Checkout, checkout.Deps{Pool: pool, Database: cfg.Database, Events: events, Log: log, Registry: registry, SyncCall: call})
 	must(t, err)
 	service.Register(server)
 	service.Start(process)
 	process.Server("grpc", server)
 	process.Closer("postgres", func(context.Context) error { pool.Close(); return nil })
+	process.Closer("broker", func(ctx context.Context) error { return broker.Close(ctx, nats) })
 
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

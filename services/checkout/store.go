@@ -143,14 +143,23 @@ func (s store) lookup(ctx context.Context, o wantedOrder) (used *usedKey, prices
 // insert stores a new order with its key and the event that announces it, or nothing. It returns errKeyTaken when the key
 // is in use; a call that is just about to use it is waited for.
 func (s store) insert(ctx context.Context, o order, key string, fingerprint [sha256.Size]byte, placed outbox.Event) error {
-	columns := columnsOf(o.lines)
 	err := postgres.SendTx(ctx, s.pool, func(b *pgx.Batch) {
-		b.Queue(insertKey, o.customerID, key, fingerprint[:], o.id)
-		b.Queue(insertOrder, o.id, o.customerID, o.status, o.currency, o.total, o.paymentToken, o.createdAt)
-		b.Queue(insertLines, o.id, columns.productIDs, columns.names, columns.quantities, columns.unitPrices, columns.lineTotals)
-		b.Queue(insertEvent, o.id, o.status, o.createdAt)
+		queueOrder(b, o, key, fingerprint)
 		outbox.Queue(ctx, b, placed)
 	})
+	return insertError(err)
+}
+
+// queueOrder adds the statements that store a new order and its key.
+func queueOrder(b *pgx.Batch, o order, key string, fingerprint [sha256.Size]byte) {
+	columns := columnsOf(o.lines)
+	b.Queue(insertKey, o.customerID, key, fingerprint[:], o.id)
+	b.Queue(insertOrder, o.id, o.customerID, o.status, o.currency, o.total, o.paymentToken, o.createdAt)
+	b.Queue(insertLines, o.id, columns.productIDs, columns.names, columns.quantities, columns.unitPrices, columns.lineTotals)
+	b.Queue(insertEvent, o.id, o.status, o.createdAt)
+}
+
+func insertError(err error) error {
 	var violation *pgconn.PgError
 	if errors.As(err, &violation) && violation.ConstraintName == "idempotency_keys_pkey" {
 		return errKeyTaken

@@ -33,41 +33,55 @@ type item struct {
 // reserve reserves all that an order wants, or nothing, and announces which. An order that was heard of before is answered
 // as it stands.
 func reserve(ctx context.Context, tx pgx.Tx, placed *eventsv1.OrderPlaced) error {
-	orderID, err := parseOrderID(placed.GetOrderId())
-	if err != nil {
-		return err
-	}
-	items, err := parseItems(orderID, placed.GetItems())
-	if err != nil {
-		return err
-	}
-	// The order's row comes first: it makes all who work on the same order wait for each other.
-	fresh, err := insertReservation(ctx, tx, orderID, reserved)
-	if err != nil {
-		return err
-	}
-	if !fresh {
-		standing, err := lockReservation(ctx, tx, orderID)
-		if err != nil {
-			return err
-		}
-		return announce(ctx, tx, orderID, standing)
-	}
-	available, err := lockStock(ctx, tx, items)
-	if err != nil {
-		return err
-	}
-	standing := reservation{status: reserved}
-	if short, ok := firstShort(items, available); ok {
-		standing = reservation{status: rejected, short: short}
-		err = setReservation(ctx, tx, orderID, standing)
-	} else {
-		err = takeStock(ctx, tx, orderID, items)
-	}
+	orderID, standing, err := settle(ctx, tx, placed)
 	if err != nil {
 		return err
 	}
 	return announce(ctx, tx, orderID, standing)
+}
+
+// Reserve is for a process that places orders in this database: it does what the event of a placed order does, in the
+// transaction that places it, and instead of announcing a rejection it returns the reason. "" means reserved.
+func Reserve(ctx context.Context, tx pgx.Tx, placed *eventsv1.OrderPlaced) (rejection string, err error) {
+	orderID, standing, err := settle(ctx, tx, placed)
+	switch {
+	case err != nil:
+		return "", err
+	case standing.status == rejected:
+		return standing.reason(), nil
+	case standing.status == released:
+		return "", fmt.Errorf("order %s was released before it was placed", orderID)
+	}
+	return "", nil
+}
+
+// settle makes the reservation, or finds that there is one already.
+func settle(ctx context.Context, tx pgx.Tx, placed *eventsv1.OrderPlaced) (orderID uuid.UUID, standing reservation, err error) {
+	if orderID, err = parseOrderID(placed.GetOrderId()); err != nil {
+		return orderID, standing, err
+	}
+	items, err := parseItems(orderID, placed.GetItems())
+	if err != nil {
+		return orderID, standing, err
+	}
+	// The order's row comes first: it makes all who work on the same order wait for each other.
+	fresh, err := insertReservation(ctx, tx, orderID, reserved)
+	if err != nil {
+		return orderID, standing, err
+	}
+	if !fresh {
+		standing, err = lockReservation(ctx, tx, orderID)
+		return orderID, standing, err
+	}
+	available, err := lockStock(ctx, tx, items)
+	if err != nil {
+		return orderID, standing, err
+	}
+	if short, ok := firstShort(items, available); ok {
+		standing = reservation{status: rejected, short: short}
+		return orderID, standing, setReservation(ctx, tx, orderID, standing)
+	}
+	return orderID, reservation{status: reserved}, takeStock(ctx, tx, orderID, items)
 }
 
 // release gives back what is reserved for an order, and keeps anything from being reserved for it later.
@@ -103,7 +117,7 @@ func announce(ctx context.Context, tx pgx.Tx, orderID uuid.UUID, r reservation) 
 	case reserved:
 		message = &eventsv1.StockReserved{OrderId: orderID.String()}
 	case rejected:
-		message = &eventsv1.StockRejected{OrderId: orderID.String(), ProductId: r.short, Reason: "not enough of " + r.short + " in stock"}
+		message = &eventsv1.StockRejected{OrderId: orderID.String(), ProductId: r.short, Reason: r.reason()}
 	default:
 		message = &eventsv1.StockReleased{OrderId: orderID.String()}
 	}
@@ -113,6 +127,9 @@ func announce(ctx context.Context, tx pgx.Tx, orderID uuid.UUID, r reservation) 
 	}
 	return outbox.Append(ctx, tx, event)
 }
+
+// reason is why an order was rejected, for people.
+func (r reservation) reason() string { return "not enough of " + r.short + " in stock" }
 
 func parseOrderID(text string) (uuid.UUID, error) {
 	id, err := uuid.Parse(text)

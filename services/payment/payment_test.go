@@ -314,6 +314,7 @@ func TestPayment_OutlivesDatabaseAndBroker(t *testing.T) {
 	r.broker.Stop()
 	server.Start()
 	r.broker.Start()
+	r.pool.Reset() // the test's own connections were cut too
 	after := uuid.NewString()
 	eventually(t, "the broker takes events again", func() bool {
 		_, err := r.js.Stream(t.Context(), "orders")

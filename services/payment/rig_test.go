@@ -193,13 +193,16 @@ func (r *rig) becomes(t *testing.T, order, want string) {
 func (r *rig) settled(t *testing.T) {
 	t.Helper()
 	eventually(t, "every event is consumed and every payment settled", func() bool {
-		consumer, err := r.js.Consumer(t.Context(), "orders", "payment")
+		stream, err := r.js.Stream(t.Context(), "orders")
+		must(t, err)
+		said, err := stream.Info(t.Context())
+		must(t, err)
+		consumer, err := stream.Consumer(t.Context(), "payment")
 		if err != nil {
 			return false
 		}
-		info, err := consumer.Info(t.Context())
-		return err == nil && info.NumPending == 0 && info.NumAckPending == 0 &&
-			r.count(t, "SELECT count(*) FROM payments WHERE due_at IS NOT NULL") == 0
+		heard, err := consumer.Info(t.Context())
+		return err == nil && heard.AckFloor.Stream >= said.State.LastSeq && r.count(t, "SELECT count(*) FROM payments WHERE due_at IS NOT NULL") == 0
 	})
 }
 

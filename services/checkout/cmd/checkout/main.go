@@ -8,6 +8,7 @@ import (
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/outbox"
+	"example.com/watertight/platform/rpc"
 	"example.com/watertight/platform/service"
 	"example.com/watertight/services/checkout"
 )
@@ -18,6 +19,7 @@ type settings struct {
 	Service  service.Config
 	Outbox   outbox.Config
 	Checkout checkout.Config
+	SyncCall checkout.SyncCallConfig
 }
 
 func main() { lifecycle.Main("checkout", run) }
@@ -39,8 +41,15 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	call, err := checkout.NewSyncCall(cfg.SyncCall, rpc.ClientDeps{
+		TracerProvider: base.Telemetry.TracerProvider, MeterProvider: base.Telemetry.MeterProvider, Propagator: base.Telemetry.Propagator,
+	}, base.Telemetry.Registry)
+	if err != nil {
+		return err
+	}
+	base.Process.Closer("recs", call.Close)
 	feature, err := checkout.New(cfg.Checkout, checkout.Deps{
-		Pool: base.Pool, Database: cfg.Service.Database, Events: events, Log: base.Log, Registry: base.Telemetry.Registry,
+		Pool: base.Pool, Database: cfg.Service.Database, Events: events, Log: base.Log, Registry: base.Telemetry.Registry, SyncCall: call,
 	})
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -14,13 +15,14 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/postgres/pgtest"
 	paymentv1 "example.com/watertight/proto/payment/v1"
 )
 
 func TestRun_HelpNamesTheVariablesAndTheirDefaults(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"--help"}, nil, &out); err != nil {
+	if err := run(t.Context(), []string{"--help"}, nil, &out); !errors.Is(err, config.ErrHelp) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"DATABASE_URL", "GRPC_ADDR", "PROVIDER_TIMEOUT", "[3s]", "SANDBOX_SLOW", "RELAY_BATCH", "[200]", "NATS_URL"} {
