@@ -23,6 +23,8 @@ type grant struct {
 	consumes []string
 	// watches are the buckets it reads besides faults; puts are those it writes besides its own keys in instances.
 	watches, puts []string
+	// as are the users that it may also act as: one process that holds several services.
+	as []string
 }
 
 // grants is the one table of who may do what. A new service is one line here.
@@ -34,6 +36,7 @@ func grants() []grant {
 		{user: "recs", consumes: []string{"orders"}},
 		{user: "inventory", publishes: []string{"inventory"}, consumes: []string{"orders"}},
 		{user: "payment", publishes: []string{"payments"}, consumes: []string{"orders"}},
+		{user: "monolith", as: []string{"gateway", "checkout", "search", "recs", "inventory", "payment"}},
 	}
 }
 
@@ -66,6 +69,11 @@ func (g grant) publish() []string {
 	}
 	for _, bucket := range g.puts {
 		subjects = append(subjects, "$KV."+bucket+".>")
+	}
+	for _, other := range grants() {
+		if slices.Contains(g.as, other.user) {
+			subjects = append(subjects, other.publish()...)
+		}
 	}
 	// To write its own key it must look the bucket up; it reads nobody else's.
 	subjects = append(subjects, "$KV."+InstancesBucket+"."+g.user+".>", "$JS.API.STREAM.INFO.KV_"+InstancesBucket)

@@ -19,6 +19,8 @@ type Tenant struct {
 	Service       string
 	Password      string // of the service's role
 	OwnerPassword string
+	// Schemas are those that the database has besides public, one for each service that shares it.
+	Schemas []string
 	// Connections and OwnerConnections limit how many each role may hold, so that one service cannot use up the server.
 	Connections      int
 	OwnerConnections int
@@ -100,27 +102,31 @@ func (c *Cluster) provision(ctx context.Context, admin *pgx.Conn, t Tenant) erro
 			return err
 		}
 	}
-	return c.grantRows(ctx, t.Service, names)
+	return c.grantRows(ctx, t, names)
 }
 
 // grantRows lets the service's role use rows, and only rows, of what its owner made and will make.
-func (c *Cluster) grantRows(ctx context.Context, database string, names *strings.Replacer) (err error) {
-	conn, err := c.Admin(ctx, database)
+func (c *Cluster) grantRows(ctx context.Context, t Tenant, names *strings.Replacer) (err error) {
+	conn, err := c.Admin(ctx, t.Service)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	for _, statement := range []string{
-		`ALTER SCHEMA public OWNER TO {owner}`,
-		`REVOKE ALL ON SCHEMA public FROM PUBLIC`,
-		`GRANT USAGE ON SCHEMA public TO {service}`,
-		`GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {service}`,
-		`GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {service}`,
-		`ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {service}`,
-		`ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA public GRANT USAGE, SELECT ON SEQUENCES TO {service}`,
-	} {
-		if _, err := conn.Exec(ctx, names.Replace(statement)); err != nil {
-			return err
+	for _, schema := range append([]string{"public"}, t.Schemas...) {
+		inSchema := strings.NewReplacer("{schema}", pgx.Identifier{schema}.Sanitize())
+		for _, statement := range []string{
+			`CREATE SCHEMA IF NOT EXISTS {schema}`,
+			`ALTER SCHEMA {schema} OWNER TO {owner}`,
+			`REVOKE ALL ON SCHEMA {schema} FROM PUBLIC`,
+			`GRANT USAGE ON SCHEMA {schema} TO {service}`,
+			`GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {service}`,
+			`GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA {schema} TO {service}`,
+			`ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {service}`,
+			`ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT USAGE, SELECT ON SEQUENCES TO {service}`,
+		} {
+			if _, err := conn.Exec(ctx, names.Replace(inSchema.Replace(statement))); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

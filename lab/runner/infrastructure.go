@@ -36,7 +36,11 @@ func (i *infrastructure) end() {
 // startInfrastructure starts both side by side. What it returns must be ended even when it fails.
 func (s *session) startInfrastructure(ctx context.Context, services []shop.Service) (*infrastructure, error) {
 	i := &infrastructure{postgres: &group{}, nats: &group{}, access: map[string]shop.Access{}}
-	secrets, err := s.secrets(services)
+	databases, err := s.options.Shop.Databases(services)
+	if err != nil {
+		return i, err
+	}
+	secrets, err := s.secrets(databases)
 	if err != nil {
 		return i, err
 	}
@@ -45,7 +49,7 @@ func (s *session) startInfrastructure(ctx context.Context, services []shop.Servi
 		broker, err = s.startNATS(ctx, i.nats, secrets)
 		return err
 	})
-	cluster, err := s.startPostgres(ctx, i.postgres, services, secrets)
+	cluster, err := s.startPostgres(ctx, i.postgres, databases, secrets)
 	if err != nil {
 		starting.cancel()
 	}
@@ -57,14 +61,17 @@ func (s *session) startInfrastructure(ctx context.Context, services []shop.Servi
 	}
 	s.amend(func(record *statedir.Instance) {
 		record.NATS = broker.URL(natsserver.Admin)
-		for _, service := range services {
-			access := shop.Access{NATS: broker.URL(service.Name)}
-			if service.Database {
-				access.Database = cluster.URL(service.Name, secrets[service.Name], service.Name)
-				access.MigrateDatabase = cluster.URL(pgserver.Owner(service.Name), secrets[pgserver.Owner(service.Name)], service.Name)
-				record.Databases[service.Name] = access.Database
+		for _, user := range natsserver.Users() {
+			i.access[user] = shop.Access{NATS: broker.URL(user)}
+		}
+		for _, d := range databases {
+			for _, service := range d.Services {
+				access := i.access[service]
+				access.Database = d.Place(cluster.URL(d.Name, secrets[d.Name], d.Name), service)
+				access.MigrateDatabase = d.Place(cluster.URL(pgserver.Owner(d.Name), secrets[pgserver.Owner(d.Name)], d.Name), service)
+				record.Databases[service] = access.Database
+				i.access[service] = access
 			}
-			i.access[service.Name] = access
 		}
 	})
 	return i, nil
@@ -77,7 +84,7 @@ const (
 )
 
 // secrets reads or makes all passwords: of database roles under the role's name, of broker users under nats.USER.
-func (s *session) secrets(services []shop.Service) (map[string]string, error) {
+func (s *session) secrets(databases []shop.Database) (map[string]string, error) {
 	home, err := s.options.Dir.PostgresHome()
 	if err != nil {
 		return nil, err
@@ -94,10 +101,8 @@ func (s *session) secrets(services []shop.Service) (map[string]string, error) {
 	for _, user := range append(natsserver.Users(), natsserver.Admin) {
 		names = append(names, natsSecret+user)
 	}
-	for _, service := range services {
-		if service.Database {
-			names = append(names, service.Name, pgserver.Owner(service.Name))
-		}
+	for _, d := range databases {
+		names = append(names, d.Name, pgserver.Owner(d.Name))
 	}
 	out := map[string]string{}
 	for _, name := range names {
@@ -110,15 +115,12 @@ func (s *session) secrets(services []shop.Service) (map[string]string, error) {
 
 // startPostgres finds or installs the programs, makes the cluster if need be, starts it and gives each service its
 // database.
-func (s *session) startPostgres(ctx context.Context, g *group, services []shop.Service, secrets map[string]string) (*pgserver.Cluster, error) {
+func (s *session) startPostgres(ctx context.Context, g *group, databases []shop.Database, secrets map[string]string) (*pgserver.Cluster, error) {
 	cluster, err := s.cluster(ctx, secrets[postgresName])
 	if err != nil {
 		return nil, err
 	}
-	tenants, err := s.tenants(services, secrets)
-	if err != nil {
-		return nil, err
-	}
+	tenants := tenants(databases, secrets)
 	began := time.Now()
 	m, err := s.start(ctx, g, program{
 		name: postgresName, service: postgresName, quiet: !s.options.Verbose,
@@ -191,25 +193,25 @@ func (s *session) programs(ctx context.Context, major int) (pgserver.Programs, e
 	return locator.Find(ctx, major)
 }
 
-func (s *session) tenants(services []shop.Service, secrets map[string]string) ([]pgserver.Tenant, error) {
+func tenants(databases []shop.Database, secrets map[string]string) []pgserver.Tenant {
 	var out []pgserver.Tenant
-	for _, service := range services {
-		if !service.Database {
-			continue
+	for _, d := range databases {
+		tenant := pgserver.Tenant{Service: d.Name, Password: secrets[d.Name], OwnerPassword: secrets[pgserver.Owner(d.Name)],
+			Connections: d.Connections, OwnerConnections: d.OwnerConnections}
+		if d.Schemas {
+			tenant.Schemas = d.Services
 		}
-		connections, owner, err := s.options.Shop.Connections(service)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, pgserver.Tenant{Service: service.Name, Password: secrets[service.Name],
-			OwnerPassword: secrets[pgserver.Owner(service.Name)], Connections: connections, OwnerConnections: owner})
+		out = append(out, tenant)
 	}
-	return out, nil
+	return out
 }
 
 // startNATS starts the broker, with every user it may ever have, and declares the buckets.
 func (s *session) startNATS(ctx context.Context, g *group, secrets map[string]string) (natsserver.Config, error) {
 	dir := s.options.Dir.NATS()
+	if data := s.options.Shop.Data(); data != shop.Split { // events that wait for one shop's services are not another's
+		dir = filepath.Join(dir, data)
+	}
 	config := natsserver.Config{Host: shop.Host, Port: s.options.Shop.NATSPort(), StoreDir: dir, Passwords: map[string]string{}}
 	for _, user := range append(natsserver.Users(), natsserver.Admin) {
 		config.Passwords[user] = secrets[natsSecret+user]

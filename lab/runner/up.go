@@ -105,7 +105,7 @@ func (s *session) run(ctx context.Context) (err error) {
 		err = errors.Join(err, s.options.Dir.RemoveInstance())
 	}()
 
-	services := shop.Present(s.options.Root)
+	services := s.options.Shop.Present(s.options.Root)
 	if len(services) == 0 {
 		return fmt.Errorf("no service has a program under %s yet: there is nothing to run", s.options.Root)
 	}
@@ -190,14 +190,17 @@ func (s *session) startServices(ctx context.Context, g *group, processes []shop.
 
 // seed fills a shop that was never filled.
 func (s *session) seed(ctx context.Context, processes []shop.Process) error {
-	done, err := s.options.Dir.Seeded()
+	done, err := s.options.Dir.Seeded(s.options.Shop.Data())
 	if err != nil || done != "" || s.options.Seed == nil {
 		return err
 	}
 	targets := map[string]string{}
 	for _, p := range processes {
-		if address, ok := p.Addresses["grpc"]; ok && p.Name == p.Service {
-			targets[p.Service] = address
+		if p.Name != p.Service { // one replica of each
+			continue
+		}
+		for _, service := range p.Serves {
+			targets[service] = p.Addresses["grpc"]
 		}
 	}
 	with, err := s.options.Seed(ctx, targets)
@@ -205,7 +208,7 @@ func (s *session) seed(ctx context.Context, processes []shop.Process) error {
 		return fmt.Errorf("seed the shop: %w", err)
 	}
 	s.sayf("seeded with %s", with)
-	return s.options.Dir.SetSeeded(with)
+	return s.options.Dir.SetSeeded(s.options.Shop.Data(), with)
 }
 
 func (s *session) ready() {

@@ -102,7 +102,7 @@ func newOptions(t *testing.T, services ...string) childOptions {
 	for range 20 {
 		c := childOptions{Root: root, Dir: filepath.Join(dir, "state"), PortOffset: 1000 + rand.IntN(14_000)}
 		o := shop.Options{PortOffset: c.PortOffset}
-		if o.CheckPorts(o.Plan(shop.Present(root), "", nil, nil)) == nil {
+		if o.CheckPorts(o.Plan(o.Present(root), "", nil, nil)) == nil {
 			return c
 		}
 	}

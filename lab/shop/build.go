@@ -22,7 +22,9 @@ func Build(ctx context.Context, root, bin string, services []Service, environ []
 		args = append(args, "-buildvcs=false")
 	}
 	for _, s := range services {
-		args = append(args, "./"+filepath.ToSlash(s.program()))
+		if folder := "./" + filepath.ToSlash(s.folder()); !slices.Contains(args, folder) {
+			args = append(args, folder)
+		}
 	}
 	cmd := exec.CommandContext(ctx, tool, args...)
 	cmd.Dir = root

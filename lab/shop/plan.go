@@ -16,6 +16,7 @@ type Process struct {
 	Program   string
 	Env       []string
 	Addresses map[string]string // by protocol
+	Serves    []string          // services that it answers for over gRPC
 }
 
 // Access is what a service needs to reach what is not a service.
@@ -31,11 +32,11 @@ func (o Options) Plan(services []Service, bin string, access map[string]Access, 
 	var out []Process
 	for _, s := range services {
 		for replica := range o.replicas(s.Name) {
-			p := Process{Name: s.Name, Service: s.Name, Program: filepath.Join(bin, s.Name), Addresses: s.addresses(replica, o.PortOffset)}
+			p := Process{Name: s.Name, Service: s.Name, Program: filepath.Join(bin, s.binary()), Serves: s.Serves(), Addresses: s.addresses(replica, o.PortOffset)}
 			if replica > 0 {
 				p.Name += "-" + strconv.Itoa(replica+1)
 			}
-			p.Env = append(inherited(environ), o.environment(s, p, access[s.Name])...)
+			p.Env = append(inherited(environ), o.environment(s, p, access)...)
 			out = append(out, p)
 		}
 	}
@@ -43,11 +44,11 @@ func (o Options) Plan(services []Service, bin string, access map[string]Access, 
 }
 
 // environment is the process's own part, sorted by variable.
-func (o Options) environment(s Service, p Process, access Access) []string {
+func (o Options) environment(s Service, p Process, access map[string]Access) []string {
 	env := map[string]string{
 		"DRAIN_DELAY":       "0s", // nobody has to hear of a drain here: the gateway sees a closed port at once
 		"FAULTS_ENABLED":    "true",
-		"NATS_URL":          access.NATS,
+		"NATS_URL":          o.through(NATS, access[s.User()].NATS),
 		"OTEL_SERVICE_NAME": s.Name,
 		// Replicas share a host name here, so each is told its own.
 		"INSTANCE_ID":              p.Name,
@@ -57,11 +58,13 @@ func (o Options) environment(s Service, p Process, access Access) []string {
 		env[strings.ToUpper(protocol)+"_ADDR"] = addr
 	}
 	if s.Database {
-		env["DATABASE_URL"], env["MIGRATE_DATABASE_URL"] = access.Database, access.MigrateDatabase
+		env["DATABASE_URL"], env["MIGRATE_DATABASE_URL"] = o.through(Postgres, access[s.Name].Database), o.through(Postgres, access[s.Name].MigrateDatabase)
 	}
 	for _, name := range s.calls {
 		env[strings.ToUpper(name)+"_ADDR"] = o.Target(name)
 	}
+	maps.Copy(env, o.heldDatabases(s, access))
+	maps.Copy(env, s.env)
 	maps.Copy(env, o.Env[s.Name])
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -73,10 +76,11 @@ func (o Options) environment(s Service, p Process, access Access) []string {
 // Target is the gRPC target that reaches every replica of a service. A service without replicas keeps its address, at
 // which nobody answers.
 func (o Options) Target(name string) string {
-	index := slices.IndexFunc(services(), func(s Service) bool { return s.Name == name })
+	table := o.services()
+	index := slices.IndexFunc(table, func(s Service) bool { return s.Name == name })
 	var addresses []string
 	for replica := range max(o.replicas(name), 1) {
-		addresses = append(addresses, services()[index].addresses(replica, o.PortOffset)["grpc"])
+		addresses = append(addresses, table[index].addresses(replica, o.PortOffset)["grpc"])
 	}
 	if len(addresses) == 1 {
 		return "dns:///" + addresses[0]

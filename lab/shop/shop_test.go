@@ -67,7 +67,7 @@ func TestPlan_GivesAProcessItsEnvironmentAndNoOthers(t *testing.T) {
 
 func TestPlan_NeverUsesAPortTwice(t *testing.T) {
 	options := Options{Replicas: map[string]int{}}
-	for _, name := range Names() {
+	for _, name := range (Options{}).Names() {
 		options.Replicas[name] = maxReplicas
 	}
 	owners := map[string]string{address(options.NATSPort()): "nats"}
@@ -141,7 +141,7 @@ func TestPresent_ListsServicesThatHaveAProgram(t *testing.T) {
 		}
 	}
 	var got []string
-	for _, s := range Present(root) {
+	for _, s := range (Options{}).Present(root) {
 		got = append(got, s.Name)
 	}
 	if diff := cmp.Diff([]string{"recs", "gateway"}, got); diff != "" {

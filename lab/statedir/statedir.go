@@ -89,13 +89,13 @@ func (d Dir) Postgres() string { return filepath.Join(d.path, "postgres") }
 func (d Dir) lockFile() string     { return filepath.Join(d.path, "lock") }
 func (d Dir) instanceFile() string { return filepath.Join(d.path, "instance.json") }
 func (d Dir) secretsFile() string  { return filepath.Join(d.path, "secrets.json") }
-func (d Dir) seededFile() string   { return filepath.Join(d.path, "seeded") }
+func (d Dir) seedsFolder() string  { return filepath.Join(d.path, "seeds") }
 func (d Dir) homeFile() string     { return filepath.Join(d.path, "postgres.home") }
 
 // Empty removes the shop's data, so that the next start is a first start. Programs and logs stay. The caller holds the
 // lock and has removed database files that lie elsewhere.
 func (d Dir) Empty() error {
-	for _, path := range []string{d.NATS(), d.Postgres(), d.homeFile(), d.secretsFile(), d.seededFile()} {
+	for _, path := range []string{d.NATS(), d.Postgres(), d.homeFile(), d.secretsFile(), d.seedsFolder()} {
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("empty the state folder: %w", err)
 		}
@@ -103,11 +103,18 @@ func (d Dir) Empty() error {
 	return nil
 }
 
-// Seeded reports what the shop was seeded with; "" when it was not.
-func (d Dir) Seeded() (string, error) { return readLine(d.seededFile()) }
+// Seeded reports what the shop's data of that name were seeded with; "" when they were not.
+func (d Dir) Seeded(data string) (string, error) {
+	return readLine(filepath.Join(d.seedsFolder(), data))
+}
 
-// SetSeeded records what the shop was seeded with.
-func (d Dir) SetSeeded(with string) error { return writeFile(d.seededFile(), []byte(with+"\n")) }
+// SetSeeded records what the shop's data of that name were seeded with.
+func (d Dir) SetSeeded(data, with string) error {
+	if err := os.MkdirAll(d.seedsFolder(), 0o700); err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	return writeFile(filepath.Join(d.seedsFolder(), data), []byte(with+"\n"))
+}
 
 // PostgresHome returns where the database server's files were put; "" at first.
 func (d Dir) PostgresHome() (string, error) { return readLine(d.homeFile()) }

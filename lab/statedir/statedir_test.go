@@ -123,7 +123,7 @@ func TestEmpty_RemovesDataAndNothingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(d.SetSeeded("a catalog"), d.SetPostgresHome("/somewhere")); err != nil {
+	if err := errors.Join(d.SetSeeded("split", "a catalog"), d.SetPostgresHome("/somewhere")); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Empty(); err != nil {
@@ -134,7 +134,7 @@ func TestEmpty_RemovesDataAndNothingElse(t *testing.T) {
 			t.Errorf("%s is there: %v, want %v", path, err == nil, want)
 		}
 	}
-	seeded, err1 := d.Seeded()
+	seeded, err1 := d.Seeded("split")
 	home, err2 := d.PostgresHome()
 	if seeded != "" || home != "" || err1 != nil || err2 != nil {
 		t.Errorf("seeded %q (%v), home %q (%v), want both forgotten", seeded, err1, home, err2)

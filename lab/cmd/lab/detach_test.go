@@ -62,7 +62,7 @@ func smallProject(t *testing.T) (root, offset string) {
 	}
 	for range 20 {
 		o := shop.Options{PortOffset: 1000 + rand.IntN(14_000)}
-		if o.CheckPorts(o.Plan(shop.Present(root), "", nil, nil)) == nil {
+		if o.CheckPorts(o.Plan(o.Present(root), "", nil, nil)) == nil {
 			return root, strconv.Itoa(o.PortOffset)
 		}
 	}

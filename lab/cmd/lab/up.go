@@ -44,13 +44,16 @@ func (f stateFlags) open() (root string, dir statedir.Dir, err error) {
 type upCommand struct {
 	stateFlags
 	Detach         bool          `short:"d" help:"Return when the shop is ready and leave it running; lab down ends it."`
+	Design         string        `default:"split" enum:"split,shared-pool,pool-per-feature,roles" placeholder:"split" help:"The shop's shape: split, shared-pool, pool-per-feature or roles."`
 	Fresh          bool          `help:"Begin with empty data."`
 	NoSeed         bool          `help:"Do not fill an empty shop with the authored catalog."`
 	Verbose        bool          `short:"v" help:"Show what PostgreSQL and NATS log, too."`
 	PortOffset     int           `default:"0" placeholder:"N" help:"Add N to every fixed port, to run beside another shop."`
 	Replicas       []string      `placeholder:"SERVICE=N" help:"Run N processes of a service. May be repeated."`
 	Env            []string      `sep:"none" placeholder:"SERVICE.VAR=VALUE" help:"Set a variable for a service. May be repeated."`
-	RestartBackoff time.Duration `default:"10s" placeholder:"10s" help:"Delay before the first restart of a process that dies; doubles to 5m."`
+	RestartBackoff time.Duration `default:"10s" placeholder:"10s" help:"Delay before the first restart of a process that dies; doubles with each."`
+	RestartMax     time.Duration `default:"5m" placeholder:"5m" name:"restart-backoff-max" help:"The longest delay before a restart."`
+	Via            []string      `placeholder:"NAME=HOST:PORT" help:"Have the services reach postgres or nats at this address, where you run a proxy. May be repeated."`
 	ReadyTimeout   time.Duration `default:"2m" placeholder:"2m" help:"How long the processes may take to get ready."`
 
 	// Background is how --detach runs the shop: it logs to a file, and reports to whoever started it.
@@ -64,6 +67,7 @@ waits until all are ready. A process that dies is started again. Ctrl-C ends eve
 
 Examples:
   lab up
+  lab up --design shared-pool
   lab up --detach --replicas recs=3 --restart-backoff 1s
   lab up --dir /tmp/shop2 --port-offset 1000 --env checkout.ORDER_EXPIRY=30s`
 }
@@ -98,12 +102,12 @@ func (c *upCommand) Run(ctx context.Context, p process) error {
 
 func (c *upCommand) options(root string, dir statedir.Dir, p process) (runner.Options, error) {
 	backoff := supervise.DefaultBackoff()
-	backoff.First = c.RestartBackoff
+	backoff.First, backoff.Max = c.RestartBackoff, c.RestartMax
 	options := runner.Options{
 		Root: root, Dir: dir, Fresh: c.Fresh, Verbose: c.Verbose, Backoff: backoff, ReadyTimeout: c.ReadyTimeout,
 		PGBin: lookup(p.environ, "PG_BIN"), Path: lookup(p.environ, "PATH"), Environ: p.environ,
 		Out: p.out, Color: console.WantsColor(p.out, lookup(p.environ, "NO_COLOR")), Hurry: p.hurry,
-		Shop: shop.Options{PortOffset: c.PortOffset, Replicas: map[string]int{}, Env: map[string]map[string]string{}},
+		Shop: shop.Options{Design: c.Design, PortOffset: c.PortOffset, Replicas: map[string]int{}, Env: map[string]map[string]string{}, Via: map[string]string{}},
 	}
 	if !c.NoSeed {
 		options.Seed = seedAuthored
@@ -126,6 +130,13 @@ func (c *upCommand) options(root string, dir statedir.Dir, p process) (runner.Op
 			options.Shop.Env[service] = map[string]string{}
 		}
 		options.Shop.Env[service][variable] = value
+	}
+	for _, flag := range c.Via {
+		name, address, isSet := strings.Cut(flag, "=")
+		if !isSet {
+			return options, fmt.Errorf("--via %s: must be NAME=HOST:PORT", flag)
+		}
+		options.Shop.Via[name] = address
 	}
 	// Services write text for people at a terminal and JSON for everything else; they see a pipe here, so lab tells them.
 	if console.IsTerminal(p.out) && !c.Background && lookup(p.environ, "LOG_FORMAT") == "" {

@@ -1,0 +1,205 @@
+//go:build unix
+
+// Package chaos proves that no order is lost and no money: it lets customers order at a steady rate while processes are
+// killed, frozen and cut off from each other and events come twice, late and in another order, and then holds the books
+// against the shop's invariants. It knows the shop from outside, as its operator does.
+//
+// It runs when CHAOS_SECONDS says for how long; CHAOS_SEED repeats a schedule (not the interleaving that came of it).
+package chaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/watertight/test/shop"
+)
+
+const (
+	// minFaults is how many faults a run has at least; it goes on for longer when there were fewer.
+	minFaults = 200
+	// recovery is how long the shop has, once the faults end, to bring every acknowledged order to its end.
+	recovery = 30 * time.Second
+)
+
+// settings are one run's.
+type settings struct {
+	duration time.Duration
+	seed     uint64
+}
+
+func readSettings(tb testing.TB) settings {
+	tb.Helper()
+	seconds := os.Getenv("CHAOS_SECONDS")
+	if seconds == "" {
+		return settings{}
+	}
+	n, err := strconv.Atoi(seconds)
+	if err != nil || n < 1 {
+		tb.Fatalf("CHAOS_SECONDS: must be a number of seconds, is %q", seconds)
+	}
+	s := settings{duration: time.Duration(n) * time.Second, seed: rand.Uint64N(1_000_000)}
+	if text := os.Getenv("CHAOS_SEED"); text != "" {
+		if s.seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			tb.Fatalf("CHAOS_SEED: must be a number, is %q", text)
+		}
+	}
+	return s
+}
+
+var live = newRig() //nolint:gochecknoglobals // TestMain ends the shop, and cannot be handed what a test has started
+
+func TestMain(m *testing.M) { os.Exit(live.Main(m)) }
+
+func TestChaos_EveryAcknowledgedOrderEndsAndTheBooksAgree(t *testing.T) {
+	run := readSettings(t)
+	if run.duration == 0 {
+		t.Skip("set CHAOS_SECONDS, or use make chaos")
+	}
+	t.Logf("seed %d; CHAOS_SEED=%d repeats the schedule", run.seed, run.seed)
+	live.seed = run.seed
+	s := live.Get(t)
+	crowd := newCrowd(t, s, run.seed)
+	ordering := crowd.start()
+	faults := newFaults(t, s, live, run.seed)
+	faults.run(run.duration, minFaults)
+	ended := time.Now()
+	ordering.stop()
+	crowd.await(recovery / 2)
+	acked := crowd.writeAcknowledged(filepath.Join(t.TempDir(), "acked.txt"))
+	report := checkOrders(t, s, acked, recovery-time.Since(ended))
+	took := time.Since(ended)
+
+	died := judgeDeaths(t, s, faults)
+	crowd.judge()
+	if report.DeadLetters.sum() > 0 {
+		t.Errorf("seed %d: %v events were given up, want none", run.seed, report.DeadLetters)
+	}
+	if faults.total()+died < minFaults {
+		t.Errorf("seed %d: %d faults, want at least %d", run.seed, faults.total()+died, minFaults)
+	}
+	t.Logf("chaos: seed %d, %d faults (%s, %d crash points), %s; final: %v; clean %s after the last fault",
+		run.seed, faults.total()+died, faults, died, crowd, report.Orders, took.Round(100*time.Millisecond))
+}
+
+// counts are numbers by name.
+type counts map[string]int64
+
+func (c counts) sum() (n int64) {
+	for _, v := range c {
+		n += v
+	}
+	return n
+}
+
+// report is what lab check prints, as far as the test looks into it.
+type report struct {
+	Clean       bool   `json:"clean"`
+	Orders      counts `json:"orders"`
+	DeadLetters counts `json:"dead_letters"`
+}
+
+// checkOrders has lab hold the databases against the invariants; a broken one ends the test with lab's own words.
+func checkOrders(t *testing.T, s *shop.Shop, acked string, wait time.Duration) report {
+	t.Helper()
+	out, _ := s.Lab(t, "check", "--dir", s.Dir(), "--acked", acked, "--wait", max(wait, 0).String(), "--output", "json")
+	var r report
+	if err := json.Unmarshal([]byte(out), &r); err != nil || !r.Clean {
+		t.Fatalf("lab check: %v in %s", err, out)
+	}
+	return r
+}
+
+// judgeDeaths returns how many processes died at a crash point: killed, and not by the schedule. Any other end of one of
+// the shop's own processes is a defect. PostgreSQL may need several attempts to start while what is left of it goes.
+func judgeDeaths(t *testing.T, s *shop.Shop, f *faults) (atCrashPoints int) {
+	t.Helper()
+	deaths, err := s.Deaths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := 0
+	for _, d := range deaths {
+		switch {
+		case d.Name == "postgres" || d.Name == "nats":
+		case d.How == "signal: killed":
+			killed++
+		default:
+			t.Errorf("%s ended with %s: %s", d.Name, d.How, lastLines(s, d.Name))
+		}
+	}
+	return max(killed-f.count("kill service"), 0)
+}
+
+// lastLines is the end of a process's log.
+func lastLines(s *shop.Shop, process string) string {
+	content, err := os.ReadFile(filepath.Join(s.Dir(), "logs", process+".log"))
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	return strings.Join(lines[max(len(lines)-5, 0):], "\n")
+}
+
+// rig is the shop, with cables between its services and the database and the broker.
+type rig struct {
+	*shop.Lazy
+	seed           uint64 // set before the shop is started
+	postgres, nats *cable
+}
+
+func newRig() *rig {
+	r := &rig{}
+	r.Lazy = shop.New(r.prepare)
+	return r
+}
+
+// prepare lays the cables, has two or three replicas of everything, and shortens the times after which what a dead process
+// held is taken over: with the defaults of 30 s nothing could be said of what happens within 30 s.
+func (r *rig) prepare(int) (shop.Settings, error) {
+	random := rand.New(rand.NewPCG(r.seed, 1))
+	var dir string
+	target := func(process, protocol string) func() (string, error) {
+		return func() (string, error) {
+			record, err := shop.ReadRecord(dir)
+			for _, p := range record.Processes {
+				if p.Name == process {
+					return p.Addresses[protocol], nil
+				}
+			}
+			return "", fmt.Errorf("%s does not run: %w", process, err)
+		}
+	}
+	var err error
+	if r.postgres, err = layCable(target("postgres", "sql")); err != nil {
+		return shop.Settings{}, err
+	}
+	if r.nats, err = layCable(target("nats", "nats")); err != nil {
+		return shop.Settings{}, err
+	}
+	flags := []string{"--restart-backoff", "300ms", "--restart-backoff-max", "300ms",
+		"--via", "postgres=" + r.postgres.address(), "--via", "nats=" + r.nats.address()}
+	for _, service := range []string{"checkout", "inventory", "payment", "gateway", "search", "recs"} {
+		flags = append(flags, "--replicas", fmt.Sprintf("%s=%d", service, 2+random.IntN(2)))
+	}
+	// Each crash point is at one of the three who have them.
+	points := []string{"after-publish:0.02", "after-effect:0.02", "after-commit:0.02"}
+	random.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+	for i, service := range []string{"checkout", "inventory", "payment"} {
+		for _, variable := range []string{"CRASH_POINT=" + points[i], "RELAY_LEASE=4s", "RELAY_PUBLISH_TIMEOUT=1500ms", "CONSUMER_ACK_WAIT=4s"} {
+			flags = append(flags, "--env", service+"."+variable)
+		}
+	}
+	flags = append(flags, "--env", "payment.PROVIDER_TIMEOUT=1s", "--env", "payment.PROVIDER_LEASE=4s", "--env", "payment.SANDBOX_SLOW=400ms")
+	// With a short expiry many orders are cancelled while they are under way; with a long one each has to come through.
+	if r.seed%2 == 1 {
+		flags = append(flags, "--env", "checkout.ORDER_EXPIRY=5s")
+	}
+	return shop.Settings{Flags: flags, Environ: []string{"LOG_FORMAT=json"}, Folder: func(d string) { dir = d }}, nil
+}
