@@ -10,7 +10,7 @@ buf := tools/node_modules/.bin/buf
 # Every package of every module in go.work; the shell expands it, so that `make help` does not need Go.
 packages := $$(go list -m -f '{{.Dir}}/...')
 
-.PHONY: help up test bench lint lint-go lint-modules lint-shell proto proto-check tools tools-lint
+.PHONY: help up test chaos bench lint lint-go lint-modules lint-shell proto proto-check tools tools-lint
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,11 @@ test: tools ## every test of every module, with the race detector and a real Pos
 	@scripts/need.sh cc
 	@scripts/install-postgres.sh
 	@scripts/test.sh $(packages)
+
+chaos: ## kill, freeze, cut and repeat everything under load, then check the books; CHAOS_SECONDS=75 CHAOS_SEED=N
+	@scripts/need.sh go
+	@scripts/install-postgres.sh
+	@scripts/chaos.sh
 
 bench: ## every benchmark of every module; ARGS="-bench=NAME -count=10" narrows and repeats
 	@scripts/need.sh go

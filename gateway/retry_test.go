@@ -22,6 +22,7 @@ func TestRetryStorm_IsSeenWithoutTheBudgetAndNotWithIt(t *testing.T) {
 		{"off", "1", "/api/v1/products", 40, 3, 3},
 		// The budget is the channel's: a second layer above it has none of its own.
 		{"on", "2", "/api/v1/recommendations?product_id=P-1", 200, 3, 3.3},
+		{"on", "2", "/api/v1/products", 200, 3, 3.3},
 		{"off", "2", "/api/v1/recommendations?product_id=P-1", 40, 9, 9},
 		{"off", "2", "/api/v1/products", 40, 9, 9},
 	} {

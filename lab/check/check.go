@@ -211,7 +211,7 @@ func (e *examination) examineStrangers(ctx context.Context) error {
 		}
 		for _, id := range chunk {
 			if !slices.Contains(known, id) {
-				e.tally.violated(noUnknownOrders, "order %s: has a reservation or a payment and does not exist", id)
+				e.tally.violatedf(noUnknownOrders, "order %s: has a reservation or a payment and does not exist", id)
 			}
 		}
 	}
@@ -227,10 +227,10 @@ func (e *examination) examineStock(ctx context.Context) error {
 		e.tally.examined(stockNotNegative)
 		e.tally.examined(stockCountsReservations)
 		if available < 0 || reserved < 0 {
-			e.tally.violated(stockNotNegative, "product %s: %d available, %d reserved", product, available, reserved)
+			e.tally.violatedf(stockNotNegative, "product %s: %d available, %d reserved", product, available, reserved)
 		}
 		if reserved != lines {
-			e.tally.violated(stockCountsReservations, "product %s: %d are reserved by its count, %d by the reservations", product, reserved, lines)
+			e.tally.violatedf(stockCountsReservations, "product %s: %d are reserved by its count, %d by the reservations", product, reserved, lines)
 		}
 		return nil
 	})
@@ -246,7 +246,7 @@ func (e *examination) examineStock(ctx context.Context) error {
 	for _, product := range slices.Sorted(maps.Keys(products)) {
 		e.tally.examined(reservedEqualsSold)
 		if e.reserved[product] != e.sold[product] {
-			e.tally.violated(reservedEqualsSold, "product %s: %d reserved, %d in confirmed orders", product, e.reserved[product], e.sold[product])
+			e.tally.violatedf(reservedEqualsSold, "product %s: %d reserved, %d in confirmed orders", product, e.reserved[product], e.sold[product])
 		}
 	}
 	return nil

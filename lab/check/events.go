@@ -51,7 +51,7 @@ func (e *examination) examineRoute(ctx context.Context, r route) error {
 		for received.head() != nil && compare(*received.head(), id) < 0 {
 			received.take(*received.head())
 		}
-		e.tally.require(eventsReceived, received.take(id) != nil, "event %s on %s: never came to %s", id, *subject, r.to.name)
+		e.tally.requiref(eventsReceived, received.take(id) != nil, "event %s on %s: never came to %s", id, *subject, r.to.name)
 	}
 	if err := published.err(); err != nil {
 		return err

@@ -65,7 +65,7 @@ func newTally() *tally {
 
 func (t *tally) examined(name string) { t.byName[name].Examined++ }
 
-func (t *tally) violated(name, format string, args ...any) {
+func (t *tally) violatedf(name, format string, args ...any) {
 	r := t.byName[name]
 	r.Violations++
 	if len(r.Examples) < maxExamples {
@@ -73,11 +73,11 @@ func (t *tally) violated(name, format string, args ...any) {
 	}
 }
 
-// require counts one thing as examined, and as a violation when it does not hold.
-func (t *tally) require(name string, holds bool, format string, args ...any) {
+// requiref counts one thing as examined, and as a violation when it does not hold.
+func (t *tally) requiref(name string, holds bool, format string, args ...any) {
 	t.examined(name)
 	if !holds {
-		t.violated(name, format, args...)
+		t.violatedf(name, format, args...)
 	}
 }
 
@@ -133,7 +133,7 @@ func (l lines) addTo(pieces map[string]int64) {
 // judge holds one order against the invariants. Each finding stands for itself: one wrong order may break several.
 func (e *examination) judge(f facts) {
 	if f.acknowledged {
-		e.tally.require(acknowledgedExist, f.order != nil, "order %s: was acknowledged and does not exist", f.id)
+		e.tally.requiref(acknowledgedExist, f.order != nil, "order %s: was acknowledged and does not exist", f.id)
 	}
 	if f.payment != nil {
 		e.judgeBooks(f.id, *f.payment)
@@ -149,7 +149,7 @@ func (e *examination) judge(f facts) {
 	}
 	e.orders[f.order.status]++
 	final := f.order.status == "confirmed" || f.order.status == "rejected" || f.order.status == "cancelled"
-	e.tally.require(ordersFinal, final, "order %s: is %s", f.id, f.order.status)
+	e.tally.requiref(ordersFinal, final, "order %s: is %s", f.id, f.order.status)
 	if !final {
 		return
 	}
@@ -172,36 +172,36 @@ func (e *examination) judgeConfirmed(f facts) {
 	total := f.order.total
 	once := p.status == "charged" && p.amount == total && p.charged == total && p.refunded == 0 && p.currency == f.order.currency &&
 		p.charges == 1 && p.providerCharged == total && p.providerRefunded == 0 && slices.Equal(p.providerCurrencies, []string{f.order.currency})
-	e.tally.require(confirmedChargedOnce, once, "order %s: confirmed for %d %s, %s", f.id, total, f.order.currency, p)
+	e.tally.requiref(confirmedChargedOnce, once, "order %s: confirmed for %d %s, %s", f.id, total, f.order.currency, p)
 	var r reservation
 	if f.reservation != nil {
 		r = *f.reservation
 	}
-	e.tally.require(confirmedReservedOnce, r.status == "reserved" && r.lines.equal(f.order.lines),
+	e.tally.requiref(confirmedReservedOnce, r.status == "reserved" && r.lines.equal(f.order.lines),
 		"order %s: confirmed for %v of %v, the reservation is %q for %v of %v",
 		f.id, f.order.lines.quantities, f.order.lines.products, r.status, r.lines.quantities, r.lines.products)
 }
 
 func (e *examination) judgeEnded(f facts) {
 	reserved := f.reservation != nil && (f.reservation.status == "reserved" || len(f.reservation.lines.products) > 0)
-	e.tally.require(endedNothingReserved, !reserved, "order %s: is %s and still holds stock", f.id, f.order.status)
+	e.tally.requiref(endedNothingReserved, !reserved, "order %s: is %s and still holds stock", f.id, f.order.status)
 	var p payment
 	if f.payment != nil {
 		p = *f.payment
 	}
 	// A payment that is still asked for may yet become a charge.
 	settled := p.charged == p.refunded && p.providerCharged == p.providerRefunded && p.status != "pending"
-	e.tally.require(endedNothingCharged, settled, "order %s: is %s, %s", f.id, f.order.status, p)
+	e.tally.requiref(endedNothingCharged, settled, "order %s: is %s, %s", f.id, f.order.status, p)
 }
 
 // judgeBooks compares a payment with what the provider has done. While a payment is pending the provider may be ahead.
 func (e *examination) judgeBooks(id uuid.UUID, p payment) {
-	e.tally.require(providerChargedOnce, p.charges <= 1 && p.providerRefunded <= p.providerCharged, "order %s: %s", id, p)
+	e.tally.requiref(providerChargedOnce, p.charges <= 1 && p.providerRefunded <= p.providerCharged, "order %s: %s", id, p)
 	if p.status == "pending" {
 		return
 	}
 	agree := p.charged == p.providerCharged && p.refunded == p.providerRefunded
-	e.tally.require(booksAgree, agree, "order %s: %s", id, p)
+	e.tally.requiref(booksAgree, agree, "order %s: %s", id, p)
 }
 
 // String says it in the words of an example.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -122,7 +123,7 @@ func TestClient_KeepsAConnectionLongerThanADeadline(t *testing.T) {
 	})
 	c := newClient(shop)
 	defer c.close()
-	deadline := time.Now().Add(300 * time.Millisecond)
+	deadline := time.Now().Add(time.Second)
 	if _, err := c.do(orderNumber(shop)(1).wire, deadline); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +203,9 @@ func TestClient_TellsSilenceFromRefusal(t *testing.T) {
 }
 
 func TestClient_SpeaksTLS(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Host) }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Host) }))
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.StartTLS()
 	defer server.Close()
 	shop := target(t, server.URL)
 	c := newClient(shop)

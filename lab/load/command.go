@@ -14,10 +14,10 @@ type Sending struct {
 	Target        string        `placeholder:"URL" help:"The shop's gateway (default: that of the running shop, else http://127.0.0.1:8080)."`
 	Timeout       time.Duration `default:"1s" help:"When a client gives up (${default})."`
 	ClientRetries int           `default:"0" placeholder:"N" help:"Play clients that try again at once, up to N times (${default})."`
-	MaxInFlight   int           `default:"0" placeholder:"N" help:"Most requests that wait at once; more are counted as lost (0: as many as the rate can make)."`
+	MaxInFlight   int           `default:"0" placeholder:"N" help:"Most requests that wait at once; more are lost (0: as many as the rate can make)."`
 	LateAfter     time.Duration `default:"1ms" help:"Delay from which a start counts as late (${default})."`
 	Acked         string        `placeholder:"FILE" type:"path" help:"Write the id of each acknowledged order to FILE, at once, for lab check --acked."`
-	RunID         string        `name:"run-id" placeholder:"ID" help:"Part of each idempotency key; the same one again means the same orders (default: a new one)."`
+	RunID         string        `name:"run-id" placeholder:"ID" help:"Part of each idempotency key; the same again means the same orders (default: a new one)."`
 	Output        string        `short:"o" enum:"table,json" default:"table" help:"table or json."`
 }
 
@@ -62,14 +62,23 @@ func (s Sending) Report(out io.Writer, r Result) error {
 type Flags struct {
 	Rate         float64       `default:"200" help:"Requests per second, over all operations (${default})."`
 	Arrivals     Pattern       `enum:"poisson,constant" default:"poisson" help:"poisson (at random) or constant (${default})."`
-	ArrivalsFile string        `placeholder:"FILE" type:"existingfile" help:"Replay arrivals: a line for each, in seconds since the start. Takes the place of --rate and --arrivals."`
+	ArrivalsFile string        `placeholder:"FILE" type:"existingfile" help:"Replay arrivals, a line for each, in seconds since the start, instead of --rate and --arrivals."`
 	Duration     time.Duration `default:"20s" help:"Length of the run, warm-up included (${default})."`
 	Warmup       time.Duration `default:"2s" help:"What starts before this is sent and not counted (${default})."`
-	Mix          Mix           `default:"checkout=20,search=40,recs=40" placeholder:"SHARES" help:"How often each operation is asked for (${default})."`
+	Mix          mixFlag       `default:"checkout=20,search=40,recs=40" placeholder:"SHARES" help:"How often each operation is asked for (${default})."`
 	Seed         uint64        `default:"19" help:"Decides when requests start and what they ask for (${default})."`
 	Customers    int           `default:"1000" help:"How many customers there are (${default})."`
 	Products     int           `default:"1000" help:"How many of the shop's products are asked for, at most (${default})."`
 	Sending
+}
+
+// mixFlag lets the command line read a Mix as text, and JSON as an object.
+type mixFlag struct{ Mix }
+
+// UnmarshalText is for kong.
+func (f *mixFlag) UnmarshalText(text []byte) (err error) {
+	f.Mix, err = ParseMix(string(text))
+	return err
 }
 
 // Help is shown by lab load --help.
@@ -109,7 +118,7 @@ func (f *Flags) Execute(ctx context.Context, out, errOut io.Writer, defaultTarge
 
 func (f *Flags) config(defaultTarget string) (c Config, err error) {
 	c = Config{
-		Arrivals: f.Arrivals, Rate: f.Rate, Duration: f.Duration, Mix: f.Mix, Seed: f.Seed, RunID: f.RunID,
+		Arrivals: f.Arrivals, Rate: f.Rate, Duration: f.Duration, Mix: f.Mix.Mix, Seed: f.Seed, RunID: f.RunID,
 		Customers: f.Customers, MaxProducts: f.Products, Options: f.Options(),
 	}
 	c.Warmup = f.Warmup

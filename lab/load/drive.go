@@ -95,7 +95,7 @@ func Drive(ctx context.Context, target Target, arrivals iter.Seq[Arrival], o Opt
 	result.Started = d.start
 	result.Generator.Connections = d.client.dialed
 	result.Interrupted = ctx.Err() != nil
-	result.warn()
+	result.Warnings = result.doubts()
 	return result, context.Cause(ctx)
 }
 

@@ -158,7 +158,10 @@ func TestDrive_RetryStormMultipliesTheLoadAndPlacesEachOrderOnce(t *testing.T) {
 	if got := drive(t, gateway, evenly(n, 500, orderNumber(gateway)), o).Total; got.Outcomes.Rejected != n || got.Tries != n*retries {
 		t.Errorf("one retry less: got %+v, want all rejected", got)
 	}
-	shop.script = func(w http.ResponseWriter, _ *http.Request) bool { problem(w, http.StatusConflict, "price_changed"); return true }
+	shop.script = func(w http.ResponseWriter, _ *http.Request) bool {
+		problem(w, http.StatusConflict, "price_changed")
+		return true
+	}
 	if got := drive(t, gateway, evenly(n, 500, orderNumber(gateway)), o).Total; got.Outcomes.Error != n || got.Tries != n {
 		t.Errorf("an answer that stays the same: got %+v, want one try each", got)
 	}
@@ -290,7 +293,10 @@ func TestRun_ReadsTheProductsAndReportsAllInOneDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	var document struct {
-		Config     struct{ Seed, Products int }
+		Config struct {
+			Seed     int `json:"seed"`
+			Products int `json:"products"`
+		} `json:"config"`
 		Measured   float64 `json:"measured_s"`
 		Operations []struct {
 			Name     string
@@ -301,7 +307,9 @@ func TestRun_ReadsTheProductsAndReportsAllInOneDocument(t *testing.T) {
 				HDR   string
 			} `json:"latency_ms"`
 		}
-		Series   []struct{ Operations map[string]struct{ Requests int64 } }
+		Series []struct {
+			Operations map[string]struct{ Requests int64 }
+		}
 		Warnings []string
 	}
 	if err := json.Unmarshal(out.Bytes(), &document); err != nil {

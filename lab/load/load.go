@@ -130,27 +130,27 @@ func (m Mix) validate() error {
 	return nil
 }
 
-// String is the form that UnmarshalText reads.
+// String is the form that ParseMix reads.
 func (m Mix) String() string {
 	return fmt.Sprintf("checkout=%g,search=%g,recs=%g", m.Checkout, m.Search, m.Recs)
 }
 
-// UnmarshalText reads checkout=20,search=40,recs=40. What is not named is not asked for.
-func (m *Mix) UnmarshalText(text []byte) error {
-	*m = Mix{}
+// ParseMix reads checkout=20,search=40,recs=40. What is not named is not asked for.
+func ParseMix(text string) (Mix, error) {
+	var m Mix
 	share := map[string]*float64{string(Checkout): &m.Checkout, string(Search): &m.Search, string(Recs): &m.Recs}
-	for part := range strings.SplitSeq(string(text), ",") {
+	for part := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		field, known := share[name]
 		if !known {
-			return fmt.Errorf("%q: must be checkout, search or recs, each once, with a share, as in checkout=20,search=40,recs=40", part)
+			return m, fmt.Errorf("%q: must be checkout, search or recs, each once, with a share, as in checkout=20,search=40,recs=40", part)
 		}
 		parsed, err := strconv.ParseFloat(value, 64)
 		if err != nil {
-			return fmt.Errorf("%q: the share must be a number", part)
+			return m, fmt.Errorf("%q: the share must be a number", part)
 		}
 		*field = parsed
 		delete(share, name)
 	}
-	return m.validate()
+	return m, m.validate()
 }

@@ -13,7 +13,6 @@ import (
 type Progress struct {
 	At, End    time.Duration // End is 0 when not known
 	Rate       float64       // requests that were due per second, lately
-	Goodput    float64       // of those, answered
 	InFlight   int64
 	NotSent    int64
 	Operations []OperationProgress
@@ -58,25 +57,29 @@ func (l *Line) Clear() {
 	}
 }
 
-// String is the line's text; it fits 100 columns with the three operations of the shop.
+// lineWidth keeps the line on one row of the narrowest terminal, or it could not be written over.
+const lineWidth = 79
+
+// String is the line's text. Behind each operation are the share of its requests that were not ok, and p95.
 func (p Progress) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%5.1f", p.At.Seconds())
 	if p.End > 0 {
 		fmt.Fprintf(&b, "/%.0f", p.End.Seconds())
 	}
-	fmt.Fprintf(&b, " s  %.0f/s  in flight %d", p.Rate, p.InFlight)
+	fmt.Fprintf(&b, " s  %.0f/s", p.Rate)
+	if p.NotSent > 0 {
+		fmt.Fprintf(&b, "  NOT SENT %d", p.NotSent)
+	}
+	fmt.Fprintf(&b, "  %d waiting", p.InFlight)
 	for _, op := range p.Operations {
 		failed := 0.0
 		if op.Requests > 0 {
 			failed = 100 * (1 - float64(op.Good)/float64(op.Requests))
 		}
-		fmt.Fprintf(&b, "  %s %.1f %% err p95 %s", op.Name, failed, shortly(op.P95))
+		fmt.Fprintf(&b, "  %s %.3g%% %s", op.Name, failed, shortly(op.P95))
 	}
-	if p.NotSent > 0 {
-		fmt.Fprintf(&b, "  NOT SENT %d", p.NotSent)
-	}
-	return b.String()
+	return b.String()[:min(b.Len(), lineWidth)]
 }
 
 func shortly(d time.Duration) string {

@@ -73,15 +73,14 @@ type recorder struct {
 	maxInFlight int64
 	seconds     map[int64]*second
 	series      []Second
-	order       []Operation // as they first came
 	recent      recent
 }
 
-// recent is what Progress shows: the last whole second's.
+// recent counts the arrivals of about one second, for Progress.
 type recent struct {
-	arrived, good int64
-	from          time.Duration
-	shown         Progress
+	arrived int64
+	from    time.Duration
+	rate    float64 // of the second before
 }
 
 func newRecorder(o Options) *recorder {
@@ -131,9 +130,6 @@ func (r *recorder) count(s sample) {
 		record(inSecond.all, s.latency)
 	}
 	good := s.outcome == OK || s.outcome == Degraded
-	if good {
-		r.recent.good++
-	}
 	op := r.tally(s.arrival.Request.Operation)
 	if !r.counted(s.arrival) {
 		return
@@ -160,7 +156,6 @@ func (r *recorder) tally(op Operation) *tally {
 	if t == nil {
 		t = newTally()
 		r.operations[op] = t
-		r.order = append(r.order, op)
 	}
 	return t
 }
@@ -197,12 +192,10 @@ func (r *recorder) tick(now time.Duration) Progress {
 		}
 	}
 	if past := now - r.recent.from; past >= time.Second {
-		r.recent.shown = Progress{Rate: float64(r.recent.arrived) / past.Seconds(), Goodput: float64(r.recent.good) / past.Seconds()}
-		r.recent.arrived, r.recent.good, r.recent.from = 0, 0, now
+		r.recent = recent{from: now, rate: float64(r.recent.arrived) / past.Seconds()}
 	}
-	p := r.recent.shown
-	p.At, p.InFlight, p.NotSent = now, r.inFlight, r.notSent
-	for _, op := range r.order {
+	p := Progress{At: now, Rate: r.recent.rate, InFlight: r.inFlight, NotSent: r.notSent}
+	for _, op := range slices.Sorted(maps.Keys(r.operations)) {
 		t := r.operations[op]
 		p.Operations = append(p.Operations, OperationProgress{
 			Name: op, Requests: t.requests, Good: t.outcomes[OK], P95: microseconds(t.all.ValueAtQuantile(95)),
@@ -237,7 +230,7 @@ func (r *recorder) result(end time.Duration) Result {
 	measured := max(end-r.options.Warmup, 0)
 	out := Result{Measured: measured.Seconds(), Operations: []OperationResult{}, Series: r.series}
 	total := newTally()
-	for _, op := range slices.Sorted(slices.Values(r.order)) {
+	for _, op := range slices.Sorted(maps.Keys(r.operations)) {
 		t := r.operations[op]
 		out.Operations = append(out.Operations, t.result(op, measured))
 		total.add(t)

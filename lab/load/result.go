@@ -179,10 +179,10 @@ func microseconds(us int64) time.Duration { return time.Duration(us) * time.Micr
 // worthWarning is the share of late starts from which the generator says that it fell behind.
 const worthWarning = 0.01
 
-// warn says what makes the numbers doubtful.
-func (r *Result) warn() {
-	r.Warnings = []string{}
-	add := func(format string, args ...any) { r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...)) }
+// doubts say what makes the numbers mean less than they seem to.
+func (r Result) doubts() []string {
+	doubts := []string{}
+	add := func(format string, args ...any) { doubts = append(doubts, fmt.Sprintf(format, args...)) }
 	g := r.Generator
 	if g.LateShare >= worthWarning {
 		add("the generator fell behind: %.1f %% of the requests started more than %g ms late (p99 %.1f ms, longest %.1f ms); the latencies include that",
@@ -197,4 +197,5 @@ func (r *Result) warn() {
 	if r.Interrupted {
 		add("the run ended early, %.1f s into what is counted", r.Measured)
 	}
+	return doubts
 }

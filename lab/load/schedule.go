@@ -58,7 +58,10 @@ func poisson(rate float64, draw *mathrand.Rand) iter.Seq[time.Duration] {
 // constant never ends. Each time is computed from its number, so that no rounding adds up.
 func constant(rate float64) iter.Seq[time.Duration] {
 	return func(yield func(time.Duration) bool) {
-		for i := 0.0; yield(offset(i / rate)); i++ {
+		for i := 0.0; ; i++ {
+			if !yield(offset(i / rate)) {
+				return
+			}
 		}
 	}
 }

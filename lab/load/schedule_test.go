@@ -132,12 +132,11 @@ func TestReadTimes_SortsAndNamesTheLineThatIsWrong(t *testing.T) {
 }
 
 func TestMix_ReadsWhatItWrites(t *testing.T) {
-	var got Mix
-	if err := got.UnmarshalText([]byte(Default().Mix.String())); err != nil || got != Default().Mix {
+	if got, err := ParseMix(Default().Mix.String()); err != nil || got != Default().Mix {
 		t.Errorf("got %v, %v, want %v", got, err, Default().Mix)
 	}
 	for _, text := range []string{"", "checkout", "checkout=x", "checkout=1,checkout=2", "basket=1", "checkout=0", "checkout=-1,recs=2", "checkout=NaN", "checkout=Inf"} {
-		if err := got.UnmarshalText([]byte(text)); err == nil {
+		if got, err := ParseMix(text); err == nil {
 			t.Errorf("%q: got %v, want an error", text, got)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	neturl "net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -180,6 +181,43 @@ func TestCluster_GivesEachServiceItsRowsAndNothingElse(t *testing.T) {
 	}
 	_, err := pgx.Connect(t.Context(), c.URL("checkout", "wrong", "checkout"))
 	refused(t, "a wrong password", err, badPassword)
+}
+
+func TestCluster_GivesServicesOfOneDatabaseASchemaEach(t *testing.T) {
+	c := newCluster(t)
+	both := []Tenant{{Service: "monolith", Password: "m0", OwnerPassword: "m1", Schemas: []string{"checkout", "inventory"}, Connections: 4, OwnerConnections: 2}}
+	serve(t, c, MaxConnections(both))
+	for range 2 {
+		if err := c.Provision(t.Context(), both); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owner, service := c.URL("monolith_owner", "m1", "monolith"), c.URL("monolith", "m0", "monolith")
+	for _, schema := range both[0].Schemas {
+		path := func(url string) string {
+			parsed, err := neturl.Parse(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			query := parsed.Query()
+			query.Set("search_path", schema)
+			parsed.RawQuery = query.Encode()
+			return parsed.String()
+		}
+		if _, err := connect(t, path(owner)).Exec(t.Context(), `CREATE TABLE outbox (note text)`); err != nil {
+			t.Fatalf("the owner cannot migrate %s: %v", schema, err)
+		}
+		if _, err := connect(t, path(service)).Exec(t.Context(), `INSERT INTO outbox VALUES ('a')`); err != nil {
+			t.Errorf("the service cannot write in %s: %v", schema, err)
+		}
+	}
+	var rows int
+	everywhere := `SELECT (SELECT count(*) FROM checkout.outbox) + (SELECT count(*) FROM inventory.outbox)`
+	if err := connect(t, service).QueryRow(t.Context(), everywhere).Scan(&rows); err != nil || rows != 2 {
+		t.Errorf("one statement over both: %d rows, %v; want 2", rows, err)
+	}
+	_, err := connect(t, service).Exec(t.Context(), `CREATE TABLE inventory.mine ()`)
+	refused(t, "the service: CREATE TABLE", err, noPrivilege)
 }
 
 func TestCluster_LimitsWhatARoleMayHold(t *testing.T) {

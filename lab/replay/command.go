@@ -128,21 +128,21 @@ func (f *Flags) report(out io.Writer, o Outcome) error {
 		if err := encoder.Encode(o); err != nil {
 			return err
 		}
-		return o.Result.Answered()
+		return o.Answered()
 	}
 	s := o.Replay
 	fmt.Fprintf(out, "%s at %g times its speed: %d of %d invoices, %d lines\n", s.Day, s.Speed, s.Orders, s.Invoices, s.Lines)
-	if err := o.Result.WriteTable(out); err != nil {
+	if err := o.WriteTable(out); err != nil {
 		return err
 	}
-	return o.Result.Answered()
+	return o.Answered()
 }
 
 // hints say what was left out, and what to do about it.
 func (s Summary) hints(file string) []string {
 	var out []string
 	if s.UnknownLines > 0 {
-		out = append(out, fmt.Sprintf("%d lines with %d products that the shop does not sell were left out, and with them %d whole invoices: run `lab import %s` first",
+		out = append(out, fmt.Sprintf("left out: %d lines with %d products that the shop does not sell, %d whole invoices among them: run `lab import %s` first",
 			s.UnknownLines, s.UnknownProducts, s.UnknownInvoices, file))
 	}
 	if s.OversizeInvoices+s.OversizeLines > 0 {

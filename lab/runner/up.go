@@ -166,7 +166,7 @@ func (s *session) begin(ctx context.Context) error {
 func (s *session) build(ctx context.Context, services []shop.Service) *task {
 	return start(ctx, func(ctx context.Context) error {
 		began := time.Now()
-		s.sayf("building %d programs (the first time takes minutes)", len(services))
+		s.sayf("building the programs (the first time takes minutes)")
 		if err := shop.Build(ctx, s.options.Root, s.options.Dir.Bin(), services, s.options.Environ); err != nil {
 			return err
 		}

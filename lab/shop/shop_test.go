@@ -65,6 +65,19 @@ func TestPlan_GivesAProcessItsEnvironmentAndNoOthers(t *testing.T) {
 	}
 }
 
+func TestPlan_LeadsServicesThroughAProxy(t *testing.T) {
+	access := map[string]Access{"checkout": {NATS: "nats://checkout:p@127.0.0.1:4222", Database: "postgres://checkout:p@127.0.0.1:9/checkout?sslmode=disable",
+		MigrateDatabase: "postgres://checkout_owner:p@127.0.0.1:9/checkout?sslmode=disable"}}
+	options := Options{Via: map[string]string{Postgres: "127.0.0.1:1111", NATS: "127.0.0.1:2222"}}
+	processes := options.Plan(services(), "/bin", access, nil)
+	for _, want := range []string{"NATS_URL=nats://checkout:p@127.0.0.1:2222", "DATABASE_URL=postgres://checkout:p@127.0.0.1:1111/checkout?sslmode=disable",
+		"MIGRATE_DATABASE_URL=postgres://checkout_owner:p@127.0.0.1:1111/checkout?sslmode=disable"} {
+		if !slices.Contains(processes[0].Env, want) {
+			t.Errorf("%s: got %v, want %s", processes[0].Name, processes[0].Env, want)
+		}
+	}
+}
+
 func TestPlan_NeverUsesAPortTwice(t *testing.T) {
 	options := Options{Replicas: map[string]int{}}
 	for _, name := range (Options{}).Names() {

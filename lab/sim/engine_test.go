@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -327,13 +328,25 @@ func BenchmarkEngine(b *testing.B) {
 				var e engine
 				p := newPlan(in, &s, &d)
 				var events int64
+				before := processorTime(b)
 				for b.Loop() {
 					e.start(p, &tr)
 					e.run()
 					events += e.handled
 				}
-				b.ReportMetric(float64(events)/b.Elapsed().Seconds()/1e6, "Mevents/s")
+				// Of processor time: on a shared machine a second of the clock is anything.
+				b.ReportMetric(float64(events)/(processorTime(b)-before).Seconds()/1e6, "Mevents/cpu-s")
 			})
 		}
 	}
+}
+
+// processorTime is what this process has used so far.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -20,11 +20,11 @@ import (
 	"example.com/watertight/platform/postgres"
 )
 
-var modes = []string{"RELAY_MODE=lease", "RELAY_MODE=tx"}
-
+// eachMode runs the test with the variable for each of the relay's modes.
 func eachMode(t *testing.T, test func(t *testing.T, mode string)) {
-	for _, mode := range modes {
-		t.Run(strings.TrimPrefix(mode, "RELAY_MODE="), func(t *testing.T) { test(t, mode) })
+	t.Helper()
+	for _, mode := range []outbox.Mode{outbox.Lease, outbox.Tx} {
+		t.Run(string(mode), func(t *testing.T) { test(t, "RELAY_MODE="+string(mode)) })
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package checkout takes orders: it prices them from its own list, stores each with the event that announces it in one
-// transaction, sees each through stock and payment to its end, and tells how they stand. It never takes a price from a client, and never stores an order twice under one
-// idempotency key.
+// transaction, sees each through stock and payment to its end, and tells how they stand. It never takes a price from a
+// client, and never stores an order twice under one idempotency key.
 package checkout
 
 import (

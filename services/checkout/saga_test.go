@@ -331,6 +331,7 @@ func TestSaga_ReplicasAndEventsInAnyOrderEndEachOrderOnce(t *testing.T) {
 			steps = append(steps, o.short)
 		case 2:
 			steps = append(steps, func(t testing.TB, order string) {
+				t.Helper()
 				s.exec(t, "UPDATE orders SET created_at = created_at - interval '1 hour' WHERE id = $1", order)
 			})
 		}

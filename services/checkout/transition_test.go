@@ -150,7 +150,7 @@ const (
 // world is a whole shop with one order: checkout is the real transition, the others are models of what their contracts
 // say, and the ledgers count what really happened. It is small and comparable, so that every state that can be reached at
 // all can be visited.
-type world struct {
+type world struct { //nolint:recvcheck // a value is asked and its copy is changed
 	order               orderStatus
 	inventory           state
 	reserves, releases  uint8 // the ledger of the stock
@@ -199,6 +199,7 @@ func (w *world) signal(s signal) error {
 
 // actions are all that can happen next.
 func (w world) actions(t *testing.T) []action {
+	t.Helper()
 	var all []action
 	add := func(name string, change func(*world)) {
 		next := w

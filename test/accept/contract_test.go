@@ -194,7 +194,8 @@ func TestOrder_IsRefusedWithItsReason(t *testing.T) {
 
 func TestEvents_TellTheStatusesInOrder(t *testing.T) {
 	s := live.Get(t)
-	o := mustPlace(t, s, newKey(), wish(someone(), somethings(t, s, 1)[0].ID, "1"))
+	// No other test orders this product, so that there are pieces of it.
+	o := mustPlace(t, s, newKey(), wish(someone(), somethings(t, s, 20)[18].ID, "1"))
 	path := "/api/v1/orders/" + o.ID + "/events"
 
 	first := readEvents(t, s, path, "", 1)[0]
@@ -212,7 +213,9 @@ func TestEvents_TellTheStatusesInOrder(t *testing.T) {
 	all := readEvents(t, s, path, "", 0)
 	var statuses []string
 	for i, e := range all {
-		var event struct{ Status string }
+		var event struct {
+			Status string `json:"status"`
+		}
 		if err := json.Unmarshal([]byte(e.data), &event); err != nil || e.id != fmt.Sprint(i+1) {
 			t.Errorf("event %d: %+v (%v)", i, e, err)
 		}
@@ -375,7 +378,7 @@ func TestAnswers_AreProblemsAndOpenToNoOtherSite(t *testing.T) {
 					t.Errorf("%s lets other sites in: %s: %s", path, header, a.Header.Get(header))
 				}
 			}
-			if a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Content-Security-Policy") == "" || a.Header.Get("X-Request-Id") == "" {
+			if a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Content-Security-Policy") == "" || a.Header.Get("X-Request-ID") == "" {
 				t.Errorf("%s: headers %v", path, a.Header)
 			}
 		}

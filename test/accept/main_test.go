@@ -13,7 +13,7 @@ import (
 )
 
 // live is the shop, with what stands between its parts.
-var live = newRig() //nolint:gochecknoglobals // one shop serves every test of this binary, and TestMain cannot hand it down
+var live = newRig()
 
 func TestMain(m *testing.M) { os.Exit(live.Main(m)) }
 

@@ -58,21 +58,44 @@ func mended(t *testing.T, s *shop.Shop) {
 	t.Helper()
 	item := somethings(t, s, 1)[0]
 	t.Cleanup(func() {
+		start, missing := time.Now(), "nothing"
+		defer func() {
+			t.Logf("whole after %v; last was missing: %s", time.Since(start).Round(100*time.Millisecond), missing)
+		}()
 		shop.Eventually(t, time.Minute, "the shop is whole again", func() bool {
-			for _, p := range s.Processes(t) {
-				if !p.Ready {
-					return false
-				}
+			now := wanting(t, s, item)
+			if now != "" {
+				missing = now
 			}
-			for _, request := range [][2]string{{http.MethodGet, "/api/v1/products/" + item.ID}, {http.MethodPost, "/api/v1/orders"}, {http.MethodGet, "/api/v1/faults"}} {
-				a, err := s.Try(t, request[0], request[1], wish(someone(), item.ID, "1"), "Idempotency-Key", newKey())
-				if err != nil || a.Status >= 400 || a.Header.Get("Watertight-Degraded") != "" {
-					return false
-				}
-			}
-			return strings.Count(s.Get(t, "/api/v1/status").Body, `"breaker":"closed"`) == 3
+			return now == ""
 		})
 	})
+}
+
+// wanting says what the shop lacks; "" when it is whole.
+func wanting(t *testing.T, s *shop.Shop, item product) string {
+	t.Helper()
+	for name, p := range s.Processes(t) {
+		if !p.Ready {
+			return name + " is not ready"
+		}
+	}
+	for _, request := range [][2]string{{http.MethodGet, "/api/v1/products/" + item.ID}, {http.MethodPost, "/api/v1/orders"}, {http.MethodGet, "/api/v1/faults"}} {
+		a, err := s.Try(t, request[0], request[1], wish(someone(), item.ID, "1"), "Idempotency-Key", newKey())
+		if err != nil || a.Status >= 400 || a.Header.Get("Watertight-Degraded") != "" {
+			return fmt.Sprintf("%s %s: %d %s %v", request[0], request[1], a.Status, a.Header.Get("Watertight-Degraded"), err)
+		}
+	}
+	var status struct {
+		Upstreams []struct{ Name, Breaker string }
+	}
+	s.Get(t, "/api/v1/status").Into(t, http.StatusOK, &status)
+	for _, upstream := range status.Upstreams {
+		if upstream.Breaker != "closed" {
+			return fmt.Sprintf("the breaker of %s is %s", upstream.Name, upstream.Breaker)
+		}
+	}
+	return ""
 }
 
 // alive samples /livez of every service until it is told to stop, and fails the test for every answer that is not 200.
@@ -157,7 +180,9 @@ func TestOutage_AKilledDatabaseComesBackAndKeepsEveryOrder(t *testing.T) {
 	item := somethings(t, s, 1)[0]
 	before := mustPlace(t, s, newKey(), wish(someone(), item.ID, "1"))
 	stop := alive(t, s)
+	start := time.Now()
 	s.Kill(t, "postgres")
+	t.Logf("the database was away for %v", time.Since(start).Round(100*time.Millisecond))
 	shop.Eventually(t, 10*time.Second, "orders work again", func() bool {
 		return place(t, s, newKey(), wish(someone(), item.ID, "1")).Status == http.StatusCreated
 	})
@@ -268,6 +293,7 @@ func TestFieldReport_22_CancelledRequestsDoNotMultiplyConnections(t *testing.T) 
 
 // abandon sends an order and hangs up after a while.
 func abandon(t *testing.T, s *shop.Shop, body string, patience time.Duration) {
+	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
 	if err != nil {
 		t.Error(err)
@@ -279,7 +305,7 @@ func abandon(t *testing.T, s *shop.Shop, body string, patience time.Duration) {
 }
 
 // internals are words that no customer may read.
-var internals = regexp.MustCompile(`(?i)dial|SQLSTATE|rpc error|127\.0\.0\.1|localhost|\[::1\]|:\d{4,5}\b|connection|refused|relation|pgx|postgres|nats|goroutine|\.go:|transport|desc =`) //nolint:gochecknoglobals // a constant that Go cannot write as one
+var internals = regexp.MustCompile(`(?i)dial|SQLSTATE|rpc error|127\.0\.0\.1|localhost|\[::1\]|:\d{4,5}\b|connection|refused|relation|pgx|postgres|nats|goroutine|\.go:|transport|desc =`)
 
 // quiet checks that a 5xx says nothing of how the shop is made, whatever is away.
 func quiet(t *testing.T, away string, answers ...shop.Answer) {

@@ -17,8 +17,8 @@ import (
 )
 
 var (
-	action = regexp.MustCompile(`<form[^>]*action="([^"]+)" method="post"[^>]*>`)           //nolint:gochecknoglobals // a constant that Go cannot write as one
-	inputs = regexp.MustCompile(`<(?:input|button)[^>]*name="([^"]+)"[^>]*value="([^"]*)"`) //nolint:gochecknoglobals // as above
+	action = regexp.MustCompile(`<form[^>]*action="([^"]+)" method="post"[^>]*>`)
+	inputs = regexp.MustCompile(`<(?:input|button)[^>]*name="([^"]+)"[^>]*value="([^"]*)"`)
 )
 
 // browser keeps cookies, follows links and sends forms, and runs no script.

@@ -113,19 +113,18 @@ func TestFieldReport_39_WhatClientsMakeUpMakesNoSeriesAndNoSpanNames(t *testing.
 func TestFieldReport_50_RequestIDsAreCheckedAndLogsStayOneObjectALine(t *testing.T) {
 	s := live.Get(t)
 	for _, id := range []string{strings.Repeat("x", 8<<10), "a\tb", `"}`, "a b"} {
-		got := s.Get(t, "/api/v1/products?page_size=1", "X-Request-Id", id).Header.Get("X-Request-Id")
+		got := s.Get(t, "/api/v1/products?page_size=1", "X-Request-Id", id).Header.Get("X-Request-ID")
 		if got == id || !regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`).MatchString(got) {
 			t.Errorf("request id %.20q came back as %.20q", id, got)
 		}
 	}
-	if got := s.Get(t, "/api/v1/products?page_size=1", "X-Request-Id", "mine-1").Header.Get("X-Request-Id"); got != "mine-1" {
+	if got := s.Get(t, "/api/v1/products?page_size=1", "X-Request-Id", "mine-1").Header.Get("X-Request-ID"); got != "mine-1" {
 		t.Errorf("request id mine-1 came back as %q", got)
 	}
 	s.Get(t, "/api/v1/products/%0A%22%7B", "Watertight-Customer", "c\t\"1")
 	place(t, s, newKey(), wish("c\\n\\u0001", "a\\nb", "1"))
 	for name := range s.Services(t) {
-		lines := bytes.Split(bytes.TrimSpace(s.Log(t, name)), []byte("\n"))
-		for _, line := range lines {
+		for line := range bytes.Lines(s.Log(t, name)) {
 			var fields map[string]any
 			if err := json.Unmarshal(line, &fields); err != nil || fields["service"] != name || fields["msg"] == nil {
 				t.Errorf("a line in the log of %s is not one of its JSON objects (%v): %.300s", name, err, line)

@@ -16,10 +16,10 @@ type cable struct {
 	listener net.Listener
 	target   func() (string, error)
 
-	mu    sync.Mutex
-	deaf  bool          // what the server says is lost
-	clear chan struct{} // nothing passes until it is closed; nil: all passes
-	ends  map[net.Conn]struct{}
+	mu   sync.Mutex
+	deaf bool          // what the server says is lost
+	free chan struct{} // nothing passes until it is closed; nil: all passes
+	ends map[net.Conn]struct{}
 }
 
 func layCable(target func() (string, error)) (*cable, error) {
@@ -77,10 +77,10 @@ type passing struct {
 
 func (p passing) Write(b []byte) (int, error) {
 	p.cable.mu.Lock()
-	deaf, clear := p.cable.deaf && p.answer, p.cable.clear
+	deaf, free := p.cable.deaf && p.answer, p.cable.free
 	p.cable.mu.Unlock()
-	if clear != nil {
-		<-clear
+	if free != nil {
+		<-free
 	}
 	if deaf {
 		return len(b), nil
@@ -107,21 +107,22 @@ func (c *cable) loseAnswers(ctx context.Context, d time.Duration) {
 	c.cut()
 }
 
-// stall lets nothing pass for a time.
-func (c *cable) stall(ctx context.Context, d time.Duration) {
-	clear := make(chan struct{})
+// stall lets nothing pass for a time, unless nothing does already.
+func (c *cable) stall(ctx context.Context, d time.Duration) error {
+	free := make(chan struct{})
 	c.mu.Lock()
-	if c.clear != nil {
+	if c.free != nil {
 		c.mu.Unlock()
-		return
+		return errNothing
 	}
-	c.clear = clear
+	c.free = free
 	c.mu.Unlock()
 	pause(ctx, d)
 	c.mu.Lock()
-	c.clear = nil
+	c.free = nil
 	c.mu.Unlock()
-	close(clear)
+	close(free)
+	return nil
 }
 
 // pause waits for d or the end of ctx.

@@ -24,9 +24,11 @@ import (
 
 const (
 	// between is the pause between two orders, whatever becomes of them.
-	between = 70 * time.Millisecond
+	between = 100 * time.Millisecond
 	// patience is how long a customer waits for an answer before he asks again.
 	patience = 4 * time.Second
+	// shortest and longest are the pauses before he does; each is twice the one before, and half of it is at random.
+	shortest, longest = 400 * time.Millisecond, 4 * time.Second
 )
 
 // crowd are the customers. Each asks for one order, under one key, until he is told that it is placed.
@@ -147,28 +149,28 @@ func (c *crowd) order(n int) string {
 
 // ask asks until the order is placed or the crowd is told to go.
 func (c *crowd) ask(key, body string, random *rand.Rand) {
-	for c.ctx.Err() == nil {
+	for backoff := shortest; c.ctx.Err() == nil; backoff = min(2*backoff, longest) {
 		c.note(func() { c.attempts++ })
 		gateway := c.gateways[random.IntN(len(c.gateways))]
 		status, answer, err := c.send(http.MethodPost, gateway+"/api/v1/orders", body, key)
 		switch {
 		case err != nil, status >= 500, status == http.StatusTooManyRequests:
-			pause(c.ctx, time.Duration(200+random.IntN(600))*time.Millisecond)
+			pause(c.ctx, backoff/2+time.Duration(random.Int64N(int64(backoff))))
 			continue
 		case status != http.StatusCreated:
-			c.blame("order %s: got %d, want 201 or an error that passes: %s", key, status, answer)
+			c.blamef("order %s: got %d, want 201 or an error that passes: %s", key, status, answer)
 			return
 		}
 		var order struct {
 			ID string `json:"id"`
 		}
 		if err := json.Unmarshal(answer, &order); err != nil || order.ID == "" {
-			c.blame("order %s: got %s, want an order with an id", key, answer)
+			c.blamef("order %s: got %s, want an order with an id", key, answer)
 			return
 		}
 		c.acknowledged(key, order.ID)
 		if status, answer, err := c.send(http.MethodGet, gateway+"/api/v1/orders/"+order.ID, "", ""); err == nil && status != http.StatusOK && status < 500 && status != http.StatusTooManyRequests {
-			c.blame("order %s is acknowledged and cannot be read: got %d, %s", order.ID, status, answer)
+			c.blamef("order %s is acknowledged and cannot be read: got %d, %s", order.ID, status, answer)
 		}
 		return
 	}
@@ -196,7 +198,7 @@ func (c *crowd) acknowledged(key, id string) {
 	c.acked[key] = id
 	c.mu.Unlock()
 	if known && before != id {
-		c.blame("key %s was answered with order %s and with order %s", key, before, id)
+		c.blamef("key %s was answered with order %s and with order %s", key, before, id)
 	}
 }
 
@@ -206,13 +208,13 @@ func (c *crowd) note(change func()) {
 	change()
 }
 
-func (c *crowd) blame(format string, args ...any) {
+func (c *crowd) blamef(format string, args ...any) {
 	c.note(func() { c.wrong = append(c.wrong, fmt.Sprintf(format, args...)) })
 }
 
-// await waits until every customer has his answer, and sends away who has none after the time.
-func (c *crowd) await(within time.Duration) {
-	done := make(chan struct{})
+// await waits until every customer has his answer, and sends away who has none after the time. It returns how long it took.
+func (c *crowd) await(within time.Duration) time.Duration {
+	began, done := time.Now(), make(chan struct{})
 	go func() {
 		defer close(done)
 		c.asking.Wait()
@@ -223,6 +225,7 @@ func (c *crowd) await(within time.Duration) {
 		c.cancel()
 		<-done
 	}
+	return time.Since(began)
 }
 
 // writeAcknowledged writes the ids of the acknowledged orders to a file and returns its path.
@@ -246,7 +249,7 @@ func (c *crowd) judge() {
 		c.t.Error(w)
 	}
 	if len(c.acked) < c.placed {
-		c.t.Errorf("%d of %d customers still have no answer some time after the faults", c.placed-len(c.acked), c.placed)
+		c.t.Errorf("%d of %d customers still have no answer %v after the last fault", c.placed-len(c.acked), c.placed, 2*recovery)
 	}
 }
 

@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,7 +38,7 @@ type faults struct {
 	kinds  []fault
 
 	mu      sync.Mutex
-	counted map[string]int
+	counted counts
 }
 
 func newFaults(t *testing.T, s *shop.Shop, r *rig, seed uint64) *faults {
@@ -58,12 +56,12 @@ func newFaults(t *testing.T, s *shop.Shop, r *rig, seed uint64) *faults {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &faults{t: t, shop: s, random: rand.New(rand.NewPCG(seed, 2)), counted: map[string]int{}}
+	f := &faults{t: t, shop: s, random: rand.New(rand.NewPCG(seed, 2)), counted: counts{}}
 	f.kinds = []fault{
 		{"kill service", 40, f.killService},
 		{"kill nats", 3, f.killProcess("nats")},
-		{"kill postgres", 2, f.killProcess("postgres")},
-		{"kill a backend of postgres", 2, f.killBackend},
+		{"kill postgres", 1, f.killProcess("postgres")},
+		{"kill a backend of postgres", 1, f.killBackend},
 		{"freeze nats", 4, f.freeze("nats")},
 		{"freeze postgres", 4, f.freeze("postgres")},
 		{"freeze service", 5, f.freezeService},
@@ -128,27 +126,20 @@ func (f *faults) note(kind string, err error) {
 func (f *faults) count(kind string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.counted[kind]
+	return int(f.counted[kind])
 }
 
-func (f *faults) total() (n int) {
+func (f *faults) total() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, c := range f.counted {
-		n += c
-	}
-	return n
+	return int(f.counted.sum())
 }
 
 // String lists the kinds with their counts.
 func (f *faults) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var parts []string
-	for _, kind := range slices.Sorted(maps.Keys(f.counted)) {
-		parts = append(parts, fmt.Sprintf("%d %s", f.counted[kind], kind))
-	}
-	return strings.Join(parts, ", ")
+	return f.counted.String()
 }
 
 // someService is a process of the shop's own that runs.
@@ -293,7 +284,6 @@ func deafening(c *cable) func(context.Context, *rand.Rand) error {
 
 func stalling(c *cable) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, random *rand.Rand) error {
-		c.stall(ctx, time.Duration(200+random.IntN(1800))*time.Millisecond)
-		return nil
+		return c.stall(ctx, time.Duration(200+random.IntN(1800))*time.Millisecond)
 	}
 }

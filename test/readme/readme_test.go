@@ -17,7 +17,7 @@ import (
 )
 
 // live has its own data: the walk shows what a fresh shop answers.
-var live = shop.New(shop.Usual) //nolint:gochecknoglobals // TestMain cannot hand it down
+var live = shop.New(shop.Usual)
 
 func TestMain(m *testing.M) { os.Exit(live.Main(m)) }
 

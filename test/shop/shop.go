@@ -155,7 +155,7 @@ func (s *Shop) begin(settings Settings) error {
 func (s *Shop) lab() string { return filepath.Join(s.dir, "lab") }
 
 func (s *Shop) buildLab() error {
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", s.lab(), "./lab/cmd/lab")
+	build := exec.CommandContext(context.Background(), "go", "build", "-buildvcs=false", "-o", s.lab(), "./lab/cmd/lab")
 	build.Dir = s.Root
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build lab: %w\n%s", err, out)
@@ -165,7 +165,7 @@ func (s *Shop) buildLab() error {
 
 func (s *Shop) up(settings Settings) error {
 	args := append([]string{"-c", watch, "guard", s.lab(), s.dir, "--port-offset", strconv.Itoa(s.offset)}, settings.Flags...)
-	s.guard = exec.Command("sh", args...)
+	s.guard = exec.CommandContext(context.Background(), "sh", args...) // it must outlive every test
 	s.guard.Dir = s.Root
 	s.guard.Env = append(s.guard.Environ(), settings.Environ...)
 	s.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt at the terminal is for the tests
@@ -231,6 +231,14 @@ func (s *Shop) Lab(tb testing.TB, args ...string) (out string, rusage *syscall.R
 		tb.Fatal("this system does not tell what a process has used")
 	}
 	return stdout.String(), rusage
+}
+
+// LabCommand is the lab program about to be run, for a test that expects it to fail.
+func (s *Shop) LabCommand(tb testing.TB, args ...string) *exec.Cmd {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), s.lab(), args...)
+	cmd.Dir = s.Root
+	return cmd
 }
 
 // Log returns what the process has written so far.

@@ -37,12 +37,14 @@ const (
 	clerks     = 6
 	operations = 40 // of each clerk
 	maxOrders  = clerks * operations
+	// pacing is the longest pause between two operations of a clerk, so that several replicas die during the history.
+	pacing = 100 * time.Millisecond
 	// answerBound is how long an answer may take: a killed replica's work has to be taken over.
 	answerBound = time.Minute
 )
 
 // live is inventory alone, three times; what a dead replica held is taken over within two seconds.
-var live = shop.New(func(int) (shop.Settings, error) { //nolint:gochecknoglobals // TestMain ends what a test has started
+var live = shop.New(func(int) (shop.Settings, error) {
 	flags := []string{"--no-seed", "--restart-backoff", "300ms", "--restart-backoff-max", "300ms", "--replicas", "inventory=3",
 		"--env", "inventory.RELAY_LEASE=2s", "--env", "inventory.RELAY_PUBLISH_TIMEOUT=500ms", "--env", "inventory.CONSUMER_ACK_WAIT=2s"}
 	for _, service := range []string{"checkout", "search", "recs", "payment", "gateway"} {
@@ -80,6 +82,9 @@ func TestStock_IsLinearizableOverReplicasThatDie(t *testing.T) {
 	if result != porcupine.Ok {
 		path := strings.ReplaceAll(os.TempDir()+"/stock-SEED.html", "SEED", fmt.Sprint(seed))
 		t.Errorf("seed %d: the history is %s, want %s (%v; drawn in %s)", seed, result, porcupine.Ok, porcupine.VisualizePath(model(), info, path), path)
+	}
+	if kills < 3 {
+		t.Errorf("seed %d: %d replicas were killed, want at least 3", seed, kills)
 	}
 	for _, kind := range []string{"reserved", "rejected", "released", "read"} {
 		if kinds[kind] == 0 {
@@ -268,6 +273,11 @@ func (r *recorder) answered(m *nats.Msg) {
 // work is one clerk's: a mixture of all operations, with releases of any clerk's orders, also of one that is not placed yet.
 func (r *recorder) work(clerk int, random *rand.Rand) {
 	for range operations {
+		select {
+		case <-r.t.Context().Done():
+			return
+		case <-time.After(time.Duration(random.Int64N(int64(pacing)))):
+		}
 		in := input{what: "read"}
 		switch d := random.IntN(10); {
 		case d < 4:
@@ -363,7 +373,7 @@ func (r *recorder) tell(ctx context.Context, subject, kind string, message proto
 	}
 }
 
-// killing kills a replica about every half second until it is told to stop; then it says how many it has killed.
+// killing kills a replica several times a second until it is told to stop; then it says how many it has killed.
 func killing(t *testing.T, s *shop.Shop, seed uint64) (stop func() int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 99))

@@ -20,7 +20,7 @@ import (
 
 type checkCommand struct {
 	stateFlags
-	Acked  string        `placeholder:"FILE" type:"existingfile" help:"File of acknowledged orders, as lab load writes it: on each line an id, or a JSON object with one in \"id\"."`
+	Acked  string        `placeholder:"FILE" type:"existingfile" help:"File of acknowledged orders: on each line an id, or a JSON object with one in \"id\"."`
 	Wait   time.Duration `default:"5s" help:"How long what is still on its way may take to arrive (${default})."`
 	Output string        `short:"o" enum:"table,json" default:"table" help:"table or json."`
 

@@ -47,8 +47,8 @@ func lab(t *testing.T, dir string, args ...string) (stdout, stderr string, code 
 }
 
 func TestLab_EveryCommandHasHelpWithAnExample(t *testing.T) {
-	for _, command := range []string{"up", "down", "ps", "import", "nats-server"} {
-		out, errOut, code := lab(t, t.TempDir(), command, "--help")
+	for _, command := range []string{"up", "down", "ps", "import", "load", "replay", "nats-server", "check", "outbox list", "outbox retry", "outbox purge"} {
+		out, errOut, code := lab(t, t.TempDir(), append(strings.Fields(command), "--help")...)
 		if code != 0 || !strings.Contains(out, "Example") || !strings.Contains(out, "  lab "+command) {
 			t.Errorf("%s --help: exit code %d, %q, %q, want 0 and an example", command, code, out, errOut)
 		}
@@ -82,6 +82,17 @@ func TestLab_SaysWhatIsWrongInOneLine(t *testing.T) {
 		{project, []string{"up", "--port-offset", "60000"}, "--port-offset 60000"},
 		{project, []string{"up", "--restart-backoff", "0s"}, "restart backoff"},
 		{project, []string{"up", "--replica", "recs=2"}, "unknown flag --replica"},
+		{project, []string{"up", "--restart-backoff", "2s", "--restart-backoff-max", "1s"}, "restart backoff"},
+		{project, []string{"up", "--via", "nats"}, "--via nats: must be NAME=HOST:PORT"},
+		{project, []string{"up", "--via", "nats=here"}, "--via nats"},
+		{project, []string{"up", "--via", "redis=127.0.0.1:1"}, "--via redis: must be postgres or nats"},
+		{project, []string{"check"}, "no shop runs here"},
+		{project, []string{"check", "--acked", "missing.txt"}, "missing.txt"},
+		{project, []string{"check", "--payment-database-url", "postgres://x"}, "the database of checkout is not known"},
+		{project, []string{"outbox", "list"}, "<service>"},
+		{project, []string{"outbox", "list", "checkout"}, "no shop runs here"},
+		{project, []string{"outbox", "list", "checkout", "--limit", "0"}, "--limit 0"},
+		{project, []string{"outbox", "purge", "checkout", "7"}, `id "7": must be a UUID`},
 		{project, []string{"ps", "--output", "yaml"}, "--output must be one of"},
 		{project, []string{"fly"}, "unexpected argument fly"},
 	} {

@@ -53,7 +53,7 @@ type upCommand struct {
 	Env            []string      `sep:"none" placeholder:"SERVICE.VAR=VALUE" help:"Set a variable for a service. May be repeated."`
 	RestartBackoff time.Duration `default:"10s" placeholder:"10s" help:"Delay before the first restart of a process that dies; doubles with each."`
 	RestartMax     time.Duration `default:"5m" placeholder:"5m" name:"restart-backoff-max" help:"The longest delay before a restart."`
-	Via            []string      `placeholder:"NAME=HOST:PORT" help:"Have the services reach postgres or nats at this address, where you run a proxy. May be repeated."`
+	Via            []string      `placeholder:"NAME=HOST:PORT" help:"Have services reach postgres or nats at another address, a proxy's. May be repeated."`
 	ReadyTimeout   time.Duration `default:"2m" placeholder:"2m" help:"How long the processes may take to get ready."`
 
 	// Background is how --detach runs the shop: it logs to a file, and reports to whoever started it.
@@ -69,7 +69,8 @@ Examples:
   lab up
   lab up --design shared-pool
   lab up --detach --replicas recs=3 --restart-backoff 1s
-  lab up --dir /tmp/shop2 --port-offset 1000 --env checkout.ORDER_EXPIRY=30s`
+  lab up --dir /tmp/shop2 --port-offset 1000 --env checkout.ORDER_EXPIRY=30s
+  lab up --via nats=127.0.0.1:7422 --via postgres=127.0.0.1:7432`
 }
 
 // Run runs the shop, or starts a lab in the background that does.
@@ -107,7 +108,8 @@ func (c *upCommand) options(root string, dir statedir.Dir, p process) (runner.Op
 		Root: root, Dir: dir, Fresh: c.Fresh, Verbose: c.Verbose, Backoff: backoff, ReadyTimeout: c.ReadyTimeout,
 		PGBin: lookup(p.environ, "PG_BIN"), Path: lookup(p.environ, "PATH"), Environ: p.environ,
 		Out: p.out, Color: console.WantsColor(p.out, lookup(p.environ, "NO_COLOR")), Hurry: p.hurry,
-		Shop: shop.Options{Design: c.Design, PortOffset: c.PortOffset, Replicas: map[string]int{}, Env: map[string]map[string]string{}, Via: map[string]string{}},
+		Shop: shop.Options{Design: c.Design, PortOffset: c.PortOffset,
+			Replicas: map[string]int{}, Env: map[string]map[string]string{}, Via: map[string]string{}},
 	}
 	if !c.NoSeed {
 		options.Seed = seedAuthored
