@@ -10,8 +10,9 @@ import (
 // After a fault is cleared and the process runs, pages are whole again within 5 s: reconnecting, health and breaker together.
 func TestRecsHeals_WithinFiveSeconds(t *testing.T) {
 	const outage = 10 * time.Second // long enough for the reconnect pause to be at its longest, and the breaker to have opened twice
-	for name, fault := range map[string]func(t *testing.T, e *edge) (clear func()){
+	for name, fault := range map[string]func(t *testing.T, e *edge) (mend func()){
 		"killed, and started again on its address": func(t *testing.T, e *edge) func() {
+			t.Helper()
 			e.Recs.Stop()
 			return func() { e.Recs = shoptest.StartRecs(t, e.Recs.Addr) }
 		},
@@ -27,13 +28,13 @@ func TestRecsHeals_WithinFiveSeconds(t *testing.T) {
 				whole := func() bool { return e.get(t, "/api/v1/products/P-1").Header.Get("Watertight-Degraded") == "" }
 				eventually(t, "the page is whole", whole)
 
-				clear := fault(t, e)
+				mend := fault(t, e)
 				for end := time.Now().Add(outage); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 					if whole() {
 						t.Fatal("the page has recommendations while recs is out")
 					}
 				}
-				clear()
+				mend()
 				cleared := time.Now()
 				eventually(t, "ten whole pages in a row", func() bool {
 					for range 10 {

@@ -14,7 +14,7 @@ import (
 // a budget of about a tenth of the calls.
 type RetryConfig struct {
 	Budget string `env:"BUDGET" envDefault:"on" help:"on, or off to see a retry storm: the channels then retry however many calls fail"`
-	Layers int    `env:"LAYERS" envDefault:"1" help:"1, or 2 to see a storm grow: calls to recs and search are then tried 3 times here, each time up to 3 times by the channel"`
+	Layers int    `env:"LAYERS" envDefault:"1" help:"1, or 2 to see a storm grow: recs and search are tried 3 times here, each time 3 times by its channel"`
 }
 
 // Validate checks the choices.

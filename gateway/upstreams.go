@@ -27,7 +27,7 @@ type UpstreamsConfig struct {
 	Recs     RecsConfig     `envPrefix:"RECS_"`
 
 	// RecsShardSize is apart from Recs, whose fields are those of every guard.
-	RecsShardSize int           `env:"RECS_SHARD_SIZE" envDefault:"0" help:"replicas of recs that one customer's requests may reach (shuffle sharding); 0 is all of them, in turns"`
+	RecsShardSize int           `env:"RECS_SHARD_SIZE" envDefault:"0" help:"replicas of recs that a customer's requests may reach (shuffle sharding); 0 is all"`
 	Retry         RetryConfig   `envPrefix:"RETRY_"`
 	Poison        poison.Config `envPrefix:"POISON_"`
 }

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,10 +22,10 @@ const localInventory = "127.0.0.1:50054"
 type Command struct {
 	File string `arg:"" name:"file" help:"Sales in the Online Retail CSV layout, plain or gzipped."`
 
-	CheckoutAddr  string `default:"127.0.0.1:50051" placeholder:"HOST:PORT" help:"gRPC address of checkout (${default})."`
-	SearchAddr    string `default:"127.0.0.1:50052" placeholder:"HOST:PORT" help:"gRPC address of search (${default})."`
-	RecsAddr      string `default:"127.0.0.1:50053" placeholder:"HOST:PORT" help:"gRPC address of recs (${default})."`
-	InventoryAddr string `placeholder:"HOST:PORT" help:"gRPC address of inventory. When not given, 127.0.0.1:50054 if something listens there, else stock is left out."`
+	CheckoutAddr  string `placeholder:"HOST:PORT" help:"gRPC address of checkout; that of the shop that runs here, else 127.0.0.1:50051."`
+	SearchAddr    string `placeholder:"HOST:PORT" help:"gRPC address of search; else 127.0.0.1:50052."`
+	RecsAddr      string `placeholder:"HOST:PORT" help:"gRPC address of recs; else 127.0.0.1:50053."`
+	InventoryAddr string `placeholder:"HOST:PORT" help:"gRPC address of inventory; else 127.0.0.1:50054 if something listens there, or stock is left out."`
 
 	Stock   int64         `default:"0" help:"Stock of every product; 0 is what the file has sold, at least 100."`
 	DryRun  bool          `help:"Only read the file and print the cleaning report."`
@@ -90,8 +91,19 @@ func (c *Command) read(ctx context.Context, bar *bar) (*retail.Data, error) {
 	})
 }
 
+// Found fills in the addresses that were not given with those of a shop that runs.
+func (c *Command) Found(running Targets) {
+	c.CheckoutAddr = cmp.Or(c.CheckoutAddr, running.Checkout)
+	c.SearchAddr = cmp.Or(c.SearchAddr, running.Search)
+	c.RecsAddr = cmp.Or(c.RecsAddr, running.Recs)
+	c.InventoryAddr = cmp.Or(c.InventoryAddr, running.Inventory)
+}
+
 func (c *Command) targets(ctx context.Context) Targets {
 	t := Targets{Search: c.SearchAddr, Checkout: c.CheckoutAddr, Recs: c.RecsAddr, Inventory: c.InventoryAddr}
+	t.Checkout = cmp.Or(t.Checkout, "127.0.0.1:50051")
+	t.Search = cmp.Or(t.Search, "127.0.0.1:50052")
+	t.Recs = cmp.Or(t.Recs, "127.0.0.1:50053")
 	if t.Inventory == "" && listens(ctx, localInventory) {
 		t.Inventory = localInventory
 	}

@@ -62,7 +62,7 @@ func (s Sending) Report(out io.Writer, r Result) error {
 type Flags struct {
 	Rate         float64       `default:"200" help:"Requests per second, over all operations (${default})."`
 	Arrivals     Pattern       `enum:"poisson,constant" default:"poisson" help:"poisson (at random) or constant (${default})."`
-	ArrivalsFile string        `placeholder:"FILE" type:"existingfile" help:"Replay arrivals, a line for each, in seconds since the start, instead of --rate and --arrivals."`
+	ArrivalsFile string        `placeholder:"FILE" type:"existingfile" help:"Replay arrivals, in seconds since the start, one a line, instead of --rate."`
 	Duration     time.Duration `default:"20s" help:"Length of the run, warm-up included (${default})."`
 	Warmup       time.Duration `default:"2s" help:"What starts before this is sent and not counted (${default})."`
 	Mix          mixFlag       `default:"checkout=20,search=40,recs=40" placeholder:"SHARES" help:"How often each operation is asked for (${default})."`

@@ -142,7 +142,7 @@ func (f *Flags) report(out io.Writer, o Outcome) error {
 func (s Summary) hints(file string) []string {
 	var out []string
 	if s.UnknownLines > 0 {
-		out = append(out, fmt.Sprintf("left out: %d lines with %d products that the shop does not sell, %d whole invoices among them: run `lab import %s` first",
+		out = append(out, fmt.Sprintf("left out: %d lines with %d products that the shop does not sell, and with them %d invoices: run `lab import %s` first",
 			s.UnknownLines, s.UnknownProducts, s.UnknownInvoices, file))
 	}
 	if s.OversizeInvoices+s.OversizeLines > 0 {

@@ -110,9 +110,11 @@ func (s *session) run(ctx context.Context) (err error) {
 		return fmt.Errorf("no service has a program under %s yet: there is nothing to run", s.options.Root)
 	}
 	processes := s.options.Shop.Plan(services, "", nil, nil)
-	if err := s.options.Shop.CheckPorts(processes); err != nil {
+	ports, err := s.options.Shop.HoldPorts(processes)
+	if err != nil {
 		return err
 	}
+	defer ports.Release()
 	building := s.build(ctx, services)
 	defer building.stop()
 

@@ -102,7 +102,8 @@ func newOptions(t *testing.T, services ...string) childOptions {
 	for range 20 {
 		c := childOptions{Root: root, Dir: filepath.Join(dir, "state"), PortOffset: 1000 + rand.IntN(14_000)}
 		o := shop.Options{PortOffset: c.PortOffset}
-		if o.CheckPorts(o.Plan(o.Present(root), "", nil, nil)) == nil {
+		if ports, err := o.HoldPorts(o.Plan(o.Present(root), "", nil, nil)); err == nil {
+			ports.Release()
 			return c
 		}
 	}

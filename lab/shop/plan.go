@@ -32,7 +32,8 @@ func (o Options) Plan(services []Service, bin string, access map[string]Access, 
 	var out []Process
 	for _, s := range services {
 		for replica := range o.replicas(s.Name) {
-			p := Process{Name: s.Name, Service: s.Name, Program: filepath.Join(bin, s.binary()), Serves: s.Serves(), Addresses: s.addresses(replica, o.PortOffset)}
+			p := Process{Name: s.Name, Service: s.Name, Program: filepath.Join(bin, s.binary()), Serves: s.Serves(),
+				Addresses: s.addresses(replica, o.PortOffset)}
 			if replica > 0 {
 				p.Name += "-" + strconv.Itoa(replica+1)
 			}
@@ -58,6 +59,8 @@ func (o Options) environment(s Service, p Process, access map[string]Access) []s
 		env[strings.ToUpper(protocol)+"_ADDR"] = addr
 	}
 	if s.Database {
+		// A relay that is killed here is back in seconds; what it had claimed need not wait for the default's half minute.
+		env["RELAY_LEASE"] = "10s"
 		env["DATABASE_URL"], env["MIGRATE_DATABASE_URL"] = o.through(Postgres, access[s.Name].Database), o.through(Postgres, access[s.Name].MigrateDatabase)
 	}
 	for _, name := range s.calls {

@@ -2,34 +2,45 @@ package shop
 
 import (
 	"fmt"
-	"net"
+	"io"
+	"maps"
 	"slices"
 )
 
-// CheckPorts returns an error for the first address, of the broker and of processes, on which something listens already.
-func (o Options) CheckPorts(processes []Process) error {
-	if err := free("NATS", address(o.NATSPort())); err != nil {
-		return err
+// Ports are the addresses of the shop, kept for its processes.
+type Ports []io.Closer
+
+// HoldPorts takes the addresses of the broker and of processes, or returns an error for the first that is taken. While they
+// are held, a process of the shop may listen there and, on Linux, no outgoing connection of this machine is given one of
+// their ports: they lie where Linux takes such ports from, and a process that died would find its own gone when it is
+// started again.
+func (o Options) HoldPorts(processes []Process) (Ports, error) {
+	var held Ports
+	take := func(who, address string) error {
+		port, err := hold(address)
+		if err != nil {
+			return fmt.Errorf("the address for %s is taken (%w); end the program that listens there, or move the shop with --port-offset", who, err)
+		}
+		held = append(held, port)
+		return nil
+	}
+	if err := take("NATS", address(o.NATSPort())); err != nil {
+		return nil, err
 	}
 	for _, p := range processes {
-		var protocols []string
-		for protocol := range p.Addresses {
-			protocols = append(protocols, protocol)
-		}
-		slices.Sort(protocols)
-		for _, protocol := range protocols {
-			if err := free(p.Name+" "+protocol, p.Addresses[protocol]); err != nil {
-				return err
+		for _, protocol := range slices.Sorted(maps.Keys(p.Addresses)) {
+			if err := take(p.Name+" "+protocol, p.Addresses[protocol]); err != nil {
+				held.Release()
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return held, nil
 }
 
-func free(who, address string) error {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("the address for %s is taken (%w); end the program that listens there, or move the shop with --port-offset", who, err)
+// Release gives the addresses back.
+func (p Ports) Release() {
+	for _, port := range p {
+		_ = port.Close() // nothing was written to it
 	}
-	return listener.Close()
 }

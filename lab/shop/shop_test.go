@@ -52,7 +52,7 @@ func TestPlan_GivesAProcessItsEnvironmentAndNoOthers(t *testing.T) {
 			"PATH=/usr/bin", "OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317",
 			"ADMIN_ADDR=127.0.0.1:10081", "DATABASE_URL=postgres://checkout", "DRAIN_DELAY=1s", "FAULTS_ENABLED=true", "GRPC_ADDR=127.0.0.1:51051", "INSTANCE_ID=checkout",
 			"MIGRATE_DATABASE_URL=postgres://checkout_owner", "NATS_URL=nats://checkout", "ORDER_EXPIRY=30s",
-			"OTEL_RESOURCE_ATTRIBUTES=service.instance.id=checkout", "OTEL_SERVICE_NAME=checkout", "RECS_ADDR=static:///127.0.0.1:51053,127.0.0.1:51063",
+			"OTEL_RESOURCE_ATTRIBUTES=service.instance.id=checkout", "OTEL_SERVICE_NAME=checkout", "RECS_ADDR=static:///127.0.0.1:51053,127.0.0.1:51063", "RELAY_LEASE=10s",
 		},
 	}
 	for name, env := range want {
@@ -162,7 +162,7 @@ func TestPresent_ListsServicesThatHaveAProgram(t *testing.T) {
 	}
 }
 
-func TestCheckPorts_NamesWhatIsTaken(t *testing.T) {
+func TestHoldPorts_NamesWhatIsTaken(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -171,14 +171,25 @@ func TestCheckPorts_NamesWhatIsTaken(t *testing.T) {
 	// An offset at which nothing of this machine is likely to listen.
 	options := Options{PortOffset: 13_000}
 	processes := []Process{{Name: "recs", Addresses: map[string]string{"grpc": taken}}}
-	err = options.CheckPorts(processes)
+	_, err = options.HoldPorts(processes)
 	if err == nil || !strings.Contains(err.Error(), "recs grpc") || !strings.Contains(err.Error(), taken) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v, want one line that names recs grpc and %s", err, taken)
 	}
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := options.CheckPorts(processes); err != nil {
-		t.Errorf("with the port free: %v", err)
+	held, err := options.HoldPorts(processes)
+	if err != nil {
+		t.Fatalf("with the port free: %v", err)
+	}
+	defer held.Release()
+	for range 2 { // also the process that is started again
+		mine, err := net.Listen("tcp", taken)
+		if err != nil {
+			t.Fatalf("the process it is held for: %v", err)
+		}
+		if err := mine.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -19,8 +19,6 @@ type Cell struct {
 	Predicted       Prediction                         `json:"predicted"`
 	Became          scenario.Expectation               `json:"became"`
 	Expected        scenario.Expectation               `json:"expected"`
-
-	events int64
 }
 
 // FeatureResult is what became of a feature's requests. The latencies are those of requests that went well; they are left out
@@ -61,7 +59,7 @@ type PoolResult struct {
 func (e *engine) collect(s *scenario.Scenario, d *scenario.Design, room *[]int64) Cell {
 	c := Cell{
 		Scenario: s.Name, Design: d.Name, Expected: s.Expect[d.Name],
-		Features: make(map[scenario.Feature]FeatureResult, len(s.Routes)), events: e.handled,
+		Features: make(map[scenario.Feature]FeatureResult, len(s.Routes)),
 	}
 	seconds := (s.Length - s.WarmUp).Seconds()
 	for i, r := range s.Routes {

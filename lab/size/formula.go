@@ -1,6 +1,6 @@
 // Package size works out, from rates and service times alone, how many workers a shop needs, where its time-outs must lie
 // and what its failures will cost. The formulas are means: they say where a queue grows without bound, not how long it is
-// on the way there. Nothing is simulated and nothing is measured here.
+// on the way there. Nothing is simulated here, and nothing is measured: rates and times come from flags, or from a Prometheus server.
 package size
 
 import (
@@ -44,7 +44,7 @@ func PoolSize(busy, utilisation float64) int {
 // It is at least 1: with more callers than that, the sum is above the limit.
 func PerReplica(limit, callers int) int { return max(limit/max(callers, 1), 1) }
 
-// Series is the availability of parts that must all work, when their failures are independent: A₁ × A₂ × …
+// Series is the availability of parts that must all work, when their failures are independent: the product of all.
 func Series(availability float64, parts int) float64 {
 	product := 1.0
 	for range parts {

@@ -32,6 +32,25 @@ type Process struct {
 	Log       string            `json:"log"`
 }
 
+// GRPC is where the service answers: at its own process, or at the one process that answers for all; "" when there is
+// neither.
+func (i Instance) GRPC(service string) string {
+	var all []string
+	for _, p := range i.Processes {
+		addr := p.Addresses["grpc"]
+		if p.Name == service {
+			return addr
+		}
+		if addr != "" {
+			all = append(all, addr)
+		}
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return ""
+}
+
 // ErrNotRunning says that no `lab up` uses the folder.
 var ErrNotRunning = errors.New("no shop runs here; `lab up` starts one")
 

@@ -101,9 +101,10 @@ type Tally struct {
 
 // Outcome is how a trial ended.
 type Outcome struct {
-	Checkout Tally         `json:"checkout"`
-	Recs     Tally         `json:"recs"`
-	LateBy   time.Duration `json:"late_by_ns"` // the most that a call was sent after its time
+	Checkout  Tally         `json:"checkout"`
+	Recs      Tally         `json:"recs"`
+	FirstFull int           `json:"first_full"` // the first call that was turned away at once, from 1; 0 is none
+	LateBy    time.Duration `json:"-"`          // the most that a call was sent after its time
 }
 
 // Near reports whether two outcomes are the same, give or take one call: a machine that is busy shifts the calls.
@@ -173,6 +174,9 @@ func tally(endings []ending) Outcome {
 		case full:
 			of.Full++
 			of.Failed++
+			if o.FirstFull == 0 {
+				o.FirstFull = i + 1
+			}
 		default:
 			of.Failed++
 		}

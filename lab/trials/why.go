@@ -29,6 +29,6 @@ func (s Setup) Why(t Trial, o Outcome) string {
 	case o.Checkout.Failed == 0:
 		return sum + ": checkout always finds one"
 	}
-	return fmt.Sprintf("%s: they and the queue are full after about %v, %d checkouts are turned away at once and %d give up waiting", sum,
-		size.FillTime(slots+s.Queue, rate).Round(10*time.Millisecond), o.Checkout.Full, o.Checkout.Failed-o.Checkout.Full)
+	return fmt.Sprintf("%s: they and the queue are full after %v, %d checkouts are turned away at once and %d wait in vain", sum,
+		time.Duration(max(o.FirstFull-1, 0))*s.Every, o.Checkout.Full, o.Checkout.Failed-o.Checkout.Full)
 }

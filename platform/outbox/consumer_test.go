@@ -408,7 +408,7 @@ func TestInbox_IsPurgedAfterItsRetention(t *testing.T) {
 
 func TestConfig_NamesTheVariableAtFault(t *testing.T) {
 	for _, c := range []struct{ name, value string }{
-		{"RELAY_MODE", "both"}, {"RELAY_BATCH", "0"}, {"RELAY_BATCH", "1001"}, {"RELAY_LEASE", "1s"}, {"RELAY_POLL", "0s"},
+		{"RELAY_MODE", "both"}, {"RELAY_BATCH", "0"}, {"RELAY_BATCH", "1001"}, {"RELAY_LEASE", "0s"}, {"RELAY_POLL", "0s"},
 		{"RELAY_MAX_REFUSALS", "0"}, {"RELAY_DB_MAX_CONNS", "0"}, {"CONSUMER_DB_MAX_CONNS", "0"}, {"OUTBOX_RETENTION", "-1s"},
 		{"INBOX_RETENTION", "168h"}, {"CRASH_POINT", "somewhere:1"}, {"CRASH_POINT", "after-publish"}, {"CRASH_POINT", "after-publish:2"}, {"CRASH_POINT", "after-publish:NaN"},
 	} {

@@ -93,6 +93,8 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Outbox, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	// A lease must not run out under a batch that the broker is still taking.
+	cfg.PublishTimeout = min(cfg.PublishTimeout, cfg.Lease/3)
 	if deps.TracerProvider == nil {
 		deps.TracerProvider = noop.NewTracerProvider()
 	}

@@ -67,7 +67,7 @@ func TestSubset_ChangesOnlyWithTheAddressThatCameOrWent(t *testing.T) {
 func TestSubset_SpreadsKeysEvenlyOverAddressesAndPairs(t *testing.T) {
 	const keys = 45000
 	addresses := pods(10)
-	random := rand.New(rand.NewPCG(19, 19)) //nolint:gosec // repeatable keys
+	random := rand.New(rand.NewPCG(19, 19))
 	for name, key := range map[string]func(int) string{
 		"counted": func(i int) string { return fmt.Sprintf("c-%d", i) },
 		"random":  func(int) string { return fmt.Sprintf("%016x", random.Uint64()) },

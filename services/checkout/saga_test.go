@@ -84,7 +84,8 @@ func (s *shop) story(t testing.TB, order string) string {
 	must(t, s.pool.QueryRow(t.Context(), `SELECT
 		(SELECT string_agg(trim(status || ' ' || reason), ' > ' ORDER BY sequence) FROM order_events WHERE order_id = $1)
 		|| ' | ' || (SELECT string_agg(substr(subject, 8), ', '
-			ORDER BY array_position(ARRAY['orders.placed', 'orders.payment_requested', 'orders.confirmed', 'orders.rejected', 'orders.cancelled'], subject)) FROM outbox WHERE position($2 in payload) > 0)`,
+			ORDER BY array_position(ARRAY['orders.placed', 'orders.payment_requested', 'orders.confirmed', 'orders.rejected', 'orders.cancelled'], subject))
+			FROM outbox WHERE position($2 in payload) > 0)`,
 		order, []byte(order)).Scan(&story))
 	return story
 }
@@ -104,12 +105,14 @@ func (s *shop) becomes(t testing.TB, order, want string) {
 func told[M proto.Message](t testing.TB, s *shop, order, subject string, message M) M {
 	t.Helper()
 	var payload []byte
-	must(t, s.pool.QueryRow(t.Context(), "SELECT payload FROM outbox WHERE subject = $1 AND position($2 in payload) > 0", subject, []byte(order)).Scan(&payload))
+	const find = "SELECT payload FROM outbox WHERE subject = $1 AND position($2 in payload) > 0"
+	must(t, s.pool.QueryRow(t.Context(), find, subject, []byte(order)).Scan(&payload))
 	must(t, proto.Unmarshal(payload, message))
 	return message
 }
 
 const (
+	toAwaiting  = "pending > awaiting_payment | placed, payment_requested"
 	toConfirmed = "pending > awaiting_payment > confirmed | placed, payment_requested, confirmed"
 	toRejected  = "pending > rejected not enough of A in stock | placed, rejected"
 	toDeclined  = "pending > awaiting_payment > cancelled payment declined: insufficient funds | placed, payment_requested, cancelled"
@@ -122,7 +125,7 @@ func TestSaga_AnOrderIsReservedChargedAndConfirmed(t *testing.T) {
 	order := s.place(t, wanted("k", "A", 1, "B", 2)).GetOrder()
 	changes, end := s.watch(t, order.GetId(), 0)
 	o.reserved(t, order.GetId())
-	s.becomes(t, order.GetId(), "pending > awaiting_payment | placed, payment_requested")
+	s.becomes(t, order.GetId(), toAwaiting)
 	request := told(t, s, order.GetId(), "orders.payment_requested", &eventsv1.PaymentRequested{})
 	if diff := cmp.Diff(&eventsv1.PaymentRequested{OrderId: order.GetId(), CustomerId: "c-1", PaymentToken: "tok_ok",
 		Amount: &moneyv1.Money{Currency: "GBP", Minor: 210}}, request, protocmp.Transform()); diff != "" {
@@ -151,7 +154,8 @@ func TestSaga_AnOrderIsReservedChargedAndConfirmed(t *testing.T) {
 	}
 	eventually(t, "both steps are counted", func() bool {
 		_, page := s.get(t, "/metrics")
-		return strings.Contains(page, `watertight_orders_total{status="awaiting_payment"} 1`) && strings.Contains(page, `watertight_orders_total{status="confirmed"} 1`)
+		return strings.Contains(page, `watertight_orders_total{status="awaiting_payment"} 1`) &&
+			strings.Contains(page, `watertight_orders_total{status="confirmed"} 1`)
 	})
 }
 
@@ -163,18 +167,19 @@ func TestSaga_EveryOtherEndAndWhatComesAfterIt(t *testing.T) {
 		s.exec(t, "UPDATE orders SET created_at = created_at - interval '1 hour' WHERE id = $1", order)
 	}
 	for name, steps := range map[string][]any{
-		"no stock":                          {o.short, toRejected},
-		"no stock, said twice":              {o.short, toRejected, o.short},
-		"declined":                          {o.reserved1, "pending > awaiting_payment | placed, payment_requested", o.declined, toDeclined, o.declined},
-		"expired":                           {expire, toExpired},
-		"expired while waiting for payment": {o.reserved1, "pending > awaiting_payment | placed, payment_requested", expire, "pending > awaiting_payment > cancelled expired | placed, payment_requested, cancelled"},
-		"stock comes after the expiry":      {expire, toExpired, o.reserved1, toExpired + ", cancelled"},
-		"the charge comes after the expiry": {o.reserved1, "pending > awaiting_payment | placed, payment_requested", expire,
+		"no stock":             {o.short, toRejected},
+		"no stock, said twice": {o.short, toRejected, o.short},
+		"declined":             {o.reserved1, toAwaiting, o.declined, toDeclined, o.declined},
+		"expired":              {expire, toExpired},
+		"expired while waiting for payment": {o.reserved1, toAwaiting, expire,
+			"pending > awaiting_payment > cancelled expired | placed, payment_requested, cancelled"},
+		"stock comes after the expiry": {expire, toExpired, o.reserved1, toExpired + ", cancelled"},
+		"the charge comes after the expiry": {o.reserved1, toAwaiting, expire,
 			"pending > awaiting_payment > cancelled expired | placed, payment_requested, cancelled", o.charged,
 			"pending > awaiting_payment > cancelled expired | placed, payment_requested, cancelled, cancelled"},
-		"everything twice":                     {o.reserved1, o.reserved1, "pending > awaiting_payment | placed, payment_requested", o.charged, o.charged, toConfirmed, o.reserved1},
+		"everything twice":                     {o.reserved1, o.reserved1, toAwaiting, o.charged, o.charged, toConfirmed, o.reserved1},
 		"the charge overtakes the reservation": {o.charged, o.reserved1, toConfirmed},
-		"a decline after the charge":           {o.reserved1, "pending > awaiting_payment | placed, payment_requested", o.charged, toConfirmed, o.declined, o.short},
+		"a decline after the charge":           {o.reserved1, toAwaiting, o.charged, toConfirmed, o.declined, o.short},
 	} {
 		t.Run(name, func(t *testing.T) {
 			order := s.place(t, wanted(name, "A", 1)).GetOrder().GetId()

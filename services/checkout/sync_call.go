@@ -31,7 +31,7 @@ const (
 
 // SyncCallConfig is how placing an order calls recs.
 type SyncCallConfig struct {
-	Mode       string           `env:"RECS_IN_CHECKOUT" envDefault:"off" help:"off, raw (an order waits for recs and fails with it), or guarded (a short deadline, a breaker, and the order goes on without)"`
+	Mode       string           `env:"RECS_IN_CHECKOUT" envDefault:"off" help:"off, raw (orders fail with recs), or guarded (they go on without)"`
 	RawTimeout time.Duration    `env:"RECS_RAW_TIMEOUT" envDefault:"1s" help:"longest that a raw call to recs may take"`
 	Recs       SyncCallUpstream `envPrefix:"RECS_"`
 }

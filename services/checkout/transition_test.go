@@ -67,7 +67,8 @@ func checkSequence(t *testing.T, sequence []signal) {
 		fail("payment was asked for without stock")
 	}
 	switch {
-	case h.status == confirmed && (h.heard[stockReserved] == 0 || h.heard[paymentCharged] == 0 || h.told[subjectConfirmed] != 1 || h.told[subjectCancelled] > 0):
+	case h.status == confirmed && (h.heard[stockReserved] == 0 || h.heard[paymentCharged] == 0 ||
+		h.told[subjectConfirmed] != 1 || h.told[subjectCancelled] > 0):
 		fail("confirmed without stock or money, or after it was given back")
 	case h.status != confirmed && h.told[subjectConfirmed] > 0:
 		fail("confirmed was told and is not so")

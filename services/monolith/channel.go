@@ -40,11 +40,17 @@ func newChannel(p *pools, deps rpc.ServerDeps, maxStreams int, faults grpc.Unary
 
 type callKey struct{}
 
+// scope names the spans' instrumentation.
+const scope = "example.com/watertight/services/monolith"
+
 // Invoke makes one unary call and returns when it is answered or ctx ends.
 func (c *channel) Invoke(ctx context.Context, method string, req, reply any, opts ...grpc.CallOption) (err error) {
 	to := c.pools.of[serviceOf(method)]
-	ctx, span := start(ctx, method)
-	defer func() { end(span, err) }()
+	// The span is an internal one, since nothing leaves the process.
+	name := strings.TrimPrefix(method, "/")
+	ctx, span := trace.SpanFromContext(ctx).TracerProvider().Tracer(scope).Start(ctx, name, trace.WithAttributes(attribute.String("rpc.method", name)))
+	defer span.End()
+	defer func() { noteError(span, err) }()
 	work, err := c.pools.begin(ctx, to)
 	if err != nil {
 		return err
@@ -64,8 +70,8 @@ func (c *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method s
 // serve is the handler's side of Invoke. The context here has the caller's deadline and none of its values.
 func (c *channel) serve(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	caller := inprocgrpc.ClientContext(ctx)
-	work := caller.Value(callKey{}).(*call) //nolint:errcheck // Invoke has put it there
-	if !work.start() {
+	work, ok := caller.Value(callKey{}).(*call) // Invoke has put it there
+	if !ok || !work.start() {
 		return nil, bulkhead.ErrCancelled
 	}
 	defer work.settle()
@@ -75,20 +81,12 @@ func (c *channel) serve(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	})
 }
 
-// start begins the call's span; it is an internal one, since nothing leaves the process.
-func start(ctx context.Context, method string) (context.Context, trace.Span) {
-	name := strings.TrimPrefix(method, "/")
-	tracer := trace.SpanFromContext(ctx).TracerProvider().Tracer("example.com/watertight/services/monolith")
-	return tracer.Start(ctx, name, trace.WithAttributes(attribute.String("rpc.method", name)))
-}
-
-func end(span trace.Span, err error) {
+func noteError(span trace.Span, err error) {
 	if err != nil {
 		code := status.Code(err).String()
 		span.SetAttributes(attribute.String("rpc.response.status_code", code))
 		span.SetStatus(otelcodes.Error, code)
 	}
-	span.End()
 }
 
 // serviceOf is the service that a method (/checkout.v1.CheckoutService/GetOrder) belongs to.

@@ -43,7 +43,7 @@ type Settings struct {
 
 // Roles say which part of the shop the process is.
 type Roles struct {
-	Features Features `env:"FEATURES" envDefault:"checkout,search,recs" help:"features that run in this process, or none; the others are called at their X_ADDR"`
+	Features Features `env:"FEATURES" envDefault:"checkout,search,recs" help:"features that run in this process, or none; others are called at X_ADDR"`
 }
 
 // Features are the names of features, in the order checkout, search, recs.
@@ -206,7 +206,7 @@ func (s Settings) Design() string {
 // GRPCConfig is the listener for imports, and for other processes that lack a feature.
 type GRPCConfig struct {
 	Addr             string        `env:"GRPC_ADDR" envDefault:":50051" help:"address of the gRPC server: imports, and features for processes that lack them"`
-	MaxStreams       int           `env:"MAX_STREAMS" envDefault:"256" help:"streams open at once, over gRPC and in the process each; they take no slot of a pool"`
+	MaxStreams       int           `env:"MAX_STREAMS" envDefault:"256" help:"streams open at once, over gRPC and in the process each; they take no slot"`
 	MaxConnectionAge time.Duration `env:"MAX_CONNECTION_AGE" envDefault:"20s" help:"age at which clients are told to reconnect, for new replicas' sake"`
 }
 
@@ -221,7 +221,7 @@ type Databases struct {
 
 // Database is postgres.Config for a service that may be absent, and whose connections follow from its workers.
 type Database struct {
-	URL                      string        `env:"DATABASE_URL" help:"database and role of the service, postgres://role:password@host:port/database; required where the service runs"`
+	URL                      string        `env:"DATABASE_URL" help:"postgres://role:password@host:port/database of the service; required where it runs"`
 	MigrateURL               string        `env:"MIGRATE_DATABASE_URL" help:"the same database with the role that owns its tables; empty is DATABASE_URL"`
 	MaxConns                 int32         `env:"DB_MAX_CONNS" envDefault:"0" help:"connections in the pool; 0 is one for each worker and two more"`
 	ConnectTimeout           time.Duration `env:"DB_CONNECT_TIMEOUT" envDefault:"2s" help:"time to open a connection"`

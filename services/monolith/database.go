@@ -22,7 +22,7 @@ func (s Settings) database(service string) postgres.Config {
 		shop.Search: s.Databases.Search, shop.Recs: s.Databases.Recs,
 	}[service])
 	if cfg.MaxConns == 0 {
-		cfg.MaxConns = int32(s.Pools.limits(compartmentOf(service)).Size) + housekeeping //nolint:gosec // at most bulkhead.MaxLimit
+		cfg.MaxConns = int32(s.Pools.limits(compartmentOf(service)).Size) + housekeeping
 	}
 	return cfg
 }

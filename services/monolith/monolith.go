@@ -167,12 +167,16 @@ func (m *Monolith) serveHTTP(context.Context) error {
 	if err != nil {
 		return err
 	}
-	handler, err := gateway.NewHandler(m.cfg.HTTP, gateway.Deps{
+	deps := gateway.Deps{
 		Shop: behind, Budgets: budgets, Upstreams: m.status, Storefront: pages.Routes(), Guard: m.pools.guard,
 		Operations: gateway.Operate(m.broker, m.cfg.Faults.Enabled, m.process, m.log),
 		Version:    telemetry.Version(), Design: m.cfg.Design(), Draining: m.process.Draining(),
 		Log: m.log, TracerProvider: m.telemetry.TracerProvider, MeterProvider: m.telemetry.MeterProvider, Propagator: m.telemetry.Propagator,
-	})
+	}
+	if m.upstream != nil {
+		deps.Suspects = m.upstream.Suspects
+	}
+	handler, err := gateway.NewHandler(m.cfg.HTTP, deps)
 	if err != nil {
 		return err
 	}

@@ -129,10 +129,12 @@ func TestOneDatabase_NeverSellsAPieceTwiceNorDeadlocks(t *testing.T) {
 func TestOrders_AreConfirmedOrGiveTheirStockBack(t *testing.T) {
 	for name, shop := range map[string]func(t *testing.T, stock map[string]int64, environ ...string) *shop{
 		"one database": func(t *testing.T, stock map[string]int64, environ ...string) *shop {
+			t.Helper()
 			s, _ := openOneDatabase(t, stock, environ...)
 			return s
 		},
 		"two databases": func(t *testing.T, stock map[string]int64, environ ...string) *shop {
+			t.Helper()
 			s := open(t, environ...)
 			s.putStock(t, stock)
 			return s

@@ -8,9 +8,9 @@ import (
 
 // Config is how the provider is asked.
 type Config struct {
-	Timeout    time.Duration `env:"PROVIDER_TIMEOUT" envDefault:"3s" help:"time in which the payment provider must answer; without an answer it is asked again"`
+	Timeout    time.Duration `env:"PROVIDER_TIMEOUT" envDefault:"3s" help:"bound on one call to the payment provider, which is asked again after it"`
 	InFlight   int           `env:"PROVIDER_IN_FLIGHT" envDefault:"64" help:"payments for which the provider is asked at once"`
-	Lease      time.Duration `env:"PROVIDER_LEASE" envDefault:"8s" help:"when another replica takes over a payment that one has claimed; 2s or more above PROVIDER_TIMEOUT"`
+	Lease      time.Duration `env:"PROVIDER_LEASE" envDefault:"8s" help:"when another replica takes over a claimed payment; PROVIDER_TIMEOUT and 2s, or more"`
 	Poll       time.Duration `env:"PROVIDER_POLL" envDefault:"100ms" help:"pause between looks for payments that nobody announced in this process"`
 	Backoff    time.Duration `env:"PROVIDER_BACKOFF" envDefault:"200ms" help:"pause before the provider is asked a second time; it doubles with each"`
 	MaxBackoff time.Duration `env:"PROVIDER_MAX_BACKOFF" envDefault:"5s" help:"longest pause before the provider is asked again"`

@@ -377,7 +377,9 @@ func TestGetPayment_UnknownAndMalformedOrders(t *testing.T) {
 }
 
 func TestConfig_ErrorsNameTheVariable(t *testing.T) {
-	for _, line := range []string{"PROVIDER_TIMEOUT=0s", "PROVIDER_IN_FLIGHT=0", "PROVIDER_LEASE=3s", "PROVIDER_POLL=0s", "PROVIDER_BACKOFF=-1s", "PROVIDER_MAX_BACKOFF=0s"} {
+	for _, line := range []string{
+		"PROVIDER_TIMEOUT=0s", "PROVIDER_IN_FLIGHT=0", "PROVIDER_LEASE=3s", "PROVIDER_POLL=0s", "PROVIDER_BACKOFF=-1s", "PROVIDER_MAX_BACKOFF=0s",
+	} {
 		name, _, _ := strings.Cut(line, "=")
 		if _, err := config.Load[payment.Config]([]string{line}); err == nil || !strings.Contains(err.Error(), name+":") {
 			t.Errorf("%s: got %v, want an error that names %s", line, err, name)

@@ -71,7 +71,8 @@ func TestOrders_WhatIsConfirmedIsLearnedFromOnce(t *testing.T) {
 		return got, got == "order_id and items: must not be empty"
 	})
 	want := "order-1 BULB,LAMP; order-2 BULB,LAMP"
-	got := query[string](t, r, `SELECT string_agg(id || ' ' || array_to_string(ARRAY(SELECT unnest(product_ids) ORDER BY 1), ','), '; ' ORDER BY id) FROM baskets`)
+	got := query[string](t, r, `SELECT string_agg(id || ' ' || array_to_string(ARRAY(SELECT unnest(product_ids) ORDER BY 1), ','), '; ' ORDER BY id)
+		FROM baskets`)
 	if got != want {
 		t.Errorf("baskets: got %s, want %s", got, want)
 	}

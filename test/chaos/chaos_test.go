@@ -226,7 +226,7 @@ func (r *rig) prepare(int) (shop.Settings, error) {
 	flags = append(flags, "--env", "payment.PROVIDER_TIMEOUT=1s", "--env", "payment.PROVIDER_LEASE=4s", "--env", "payment.SANDBOX_SLOW=400ms")
 	// With a short expiry many orders are cancelled while they are under way; with a long one each has to come through.
 	if r.seed%2 == 1 {
-		flags = append(flags, "--env", "checkout.ORDER_EXPIRY=5s")
+		flags = append(flags, "--env", "checkout.ORDER_EXPIRY=10s")
 	}
 	return shop.Settings{Flags: flags, Environ: []string{"LOG_FORMAT=json"}, Folder: func(d string) { dir = d }}, nil
 }

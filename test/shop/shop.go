@@ -90,16 +90,19 @@ type Shop struct {
 	leash  io.Closer // the guard ends the shop when this is closed
 }
 
-// watch is the guard: it starts the shop, says how that went, and ends the shop when its input ends, which it does when
-// the test binary ends, also by a crash or a kill.
+// watch is the guard: it builds lab and starts the shop, says how that went, and ends the shop when its input ends, which
+// it does when the test binary ends, also by a crash or a kill.
 const watch = `
-lab=$1 dir=$2; shift 2
-"$lab" up --detach --fresh --restart-backoff 1s --dir "$dir" "$@" >"$dir/up.log" 2>&1 </dev/null
+dir=$1; shift
+{
+  go build -buildvcs=false -o "$dir/lab" ./lab/cmd/lab &&
+    "$dir/lab" up --detach --fresh --restart-backoff 1s --dir "$dir" "$@"
+} >"$dir/up.log" 2>&1 </dev/null
 code=$?
 trap '' PIPE
 echo $code 2>/dev/null
 cat >/dev/null
-"$lab" down --dir "$dir" >/dev/null 2>&1 </dev/null
+"$dir/lab" down --dir "$dir" >/dev/null 2>&1 </dev/null
 rm -rf "$dir"
 `
 
@@ -146,25 +149,13 @@ func (s *Shop) begin(settings Settings) error {
 	if err := os.Chmod(s.dir, 0o755); err != nil { //nolint:gosec // see above
 		return fmt.Errorf("state folder: %w", err)
 	}
-	if err := s.buildLab(); err != nil {
-		return err
-	}
 	return s.up(settings)
 }
 
 func (s *Shop) lab() string { return filepath.Join(s.dir, "lab") }
 
-func (s *Shop) buildLab() error {
-	build := exec.CommandContext(context.Background(), "go", "build", "-buildvcs=false", "-o", s.lab(), "./lab/cmd/lab")
-	build.Dir = s.Root
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build lab: %w\n%s", err, out)
-	}
-	return nil
-}
-
 func (s *Shop) up(settings Settings) error {
-	args := append([]string{"-c", watch, "guard", s.lab(), s.dir, "--port-offset", strconv.Itoa(s.offset)}, settings.Flags...)
+	args := append([]string{"-c", watch, "guard", s.dir, "--port-offset", strconv.Itoa(s.offset)}, settings.Flags...)
 	s.guard = exec.CommandContext(context.Background(), "sh", args...) // it must outlive every test
 	s.guard.Dir = s.Root
 	s.guard.Env = append(s.guard.Environ(), settings.Environ...)
@@ -187,7 +178,7 @@ func (s *Shop) up(settings Settings) error {
 	}
 	if code != "0\n" {
 		out, err := os.ReadFile(filepath.Join(s.dir, "up.log"))
-		return errors.Join(fmt.Errorf("lab up: exit code %s%s", code, out), err)
+		return errors.Join(fmt.Errorf("start the shop: exit code %s%s", code, out), err)
 	}
 	return nil
 }

@@ -62,7 +62,8 @@ func smallProject(t *testing.T) (root, offset string) {
 	}
 	for range 20 {
 		o := shop.Options{PortOffset: 1000 + rand.IntN(14_000)}
-		if o.CheckPorts(o.Plan(o.Present(root), "", nil, nil)) == nil {
+		if ports, err := o.HoldPorts(o.Plan(o.Present(root), "", nil, nil)); err == nil {
+			ports.Release()
 			return root, strconv.Itoa(o.PortOffset)
 		}
 	}

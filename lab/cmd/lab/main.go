@@ -12,7 +12,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.com/watertight/lab/fault"
-	"example.com/watertight/lab/importer"
 )
 
 func main() {
@@ -27,17 +26,18 @@ func main() {
 
 // cli lists the commands.
 type cli struct {
-	Up       upCommand        `cmd:"" help:"Run the whole shop on this machine."`
-	Down     downCommand      `cmd:"" help:"End the shop that runs."`
-	Ps       psCommand        `cmd:"" help:"Show the shop's processes."`
-	Import   importer.Command `cmd:"" help:"Import sales data into the running shop."`
-	Fault    fault.Command    `cmd:"" help:"Make services of the running shop sick, and well again."`
-	Check    checkCommand     `cmd:"" help:"Hold what the databases say against the shop's invariants."`
-	Outbox   outboxCommand    `cmd:"" help:"See to a service's dead letters: events that were given up."`
-	Load     loadCommand      `cmd:"" help:"Send the shop its customers' requests, and measure."`
-	Replay   replayCommand    `cmd:"" help:"Send the shop a day of real sales as orders."`
-	Sim      simCommand       `cmd:"" help:"Simulate every scenario in every design."`
-	Bulkhead bulkheadCommand  `cmd:"" help:"Send calls through bulkheads in four ways, and count."`
+	Up       upCommand       `cmd:"" help:"Run the whole shop on this machine."`
+	Down     downCommand     `cmd:"" help:"End the shop that runs."`
+	Ps       psCommand       `cmd:"" help:"Show the shop's processes."`
+	Import   importCommand   `cmd:"" help:"Import sales data into the running shop."`
+	Fault    fault.Command   `cmd:"" help:"Make services of the running shop sick, and well again."`
+	Check    checkCommand    `cmd:"" help:"Hold what the databases say against the shop's invariants."`
+	Outbox   outboxCommand   `cmd:"" help:"See to a service's dead letters: events that were given up."`
+	Load     loadCommand     `cmd:"" help:"Send the shop its customers' requests, and measure."`
+	Replay   replayCommand   `cmd:"" help:"Send the shop a day of real sales as orders."`
+	Sim      simCommand      `cmd:"" help:"Simulate every scenario in every design."`
+	Bulkhead bulkheadCommand `cmd:"" help:"Send calls through bulkheads in four ways, and count."`
+	Size     sizeCommand     `cmd:"" help:"Work out pools and time-outs from rates and service times."`
 
 	NATSServer natsServerCommand `cmd:"" name:"nats-server" hidden:"" help:"Serve as the shop's broker; lab up starts it."`
 }

@@ -55,7 +55,7 @@ func (c *simCommand) Run(ctx context.Context, out io.Writer, p process) error {
 	if err != nil {
 		return err
 	}
-	report := sim.Report{Seed: c.Seed, Seeds: c.Seeds, Inputs: c.Inputs.Flags()}
+	report := sim.Report{Seed: c.Seed, Seeds: c.Seeds, Inputs: c.Flags()}
 	if c.Seeds == 1 {
 		report.Cells, err = sim.Run(ctx, options)
 	} else {

@@ -135,8 +135,10 @@ func TestRun_DrainsAndEndsWell(t *testing.T) {
 }
 
 func TestRun_SaysWhichVariableIsWrong(t *testing.T) {
-	url := "_DATABASE_URL=postgres://u:p@127.0.0.1:1/d"
-	right := []string{"ADMIN_ADDR=127.0.0.1:0", "CHECKOUT" + url, "INVENTORY" + url, "PAYMENT" + url, "SEARCH" + url, "RECS" + url}
+	right := []string{"ADMIN_ADDR=127.0.0.1:0"}
+	for _, service := range []string{"CHECKOUT", "INVENTORY", "PAYMENT", "SEARCH", "RECS"} {
+		right = append(right, service+"_DATABASE_URL=postgres://u:p@127.0.0.1:1/"+service)
+	}
 	for variable, want := range map[string]string{
 		"POOLS=both": "POOLS", "POOL_SIZE=0": "POOL_SIZE", "POOL_QUEUE=-1": "POOL_QUEUE", "FEATURES=cart": "FEATURES", "CHECKOUT_POOL_SIZE=4": "CHECKOUT_POOL_SIZE",
 		"CHECKOUT_DATABASE_URL=": "CHECKOUT_DATABASE_URL", "PAYMENT_DATABASE_URL=mysql": "PAYMENT_DATABASE_URL", "RECS_DB_MAX_CONNS=-1": "RECS_DB_MAX_CONNS",
