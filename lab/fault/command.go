@@ -44,7 +44,7 @@ func (c common) connect(ctx context.Context) (*api, context.Context, context.Can
 type setCommand struct {
 	Service string            `arg:"" help:"checkout, search, recs, inventory or payment."`
 	Kind    string            `arg:"" help:"slow, error, hang, crash, crash-on-start, oom, cpu, db-lock or poison."`
-	Delay   *time.Duration    `placeholder:"2s" help:"How long a request waits before the fault bites; for slow that is all there is, for cpu how long the cores are busy."`
+	Delay   *time.Duration    `placeholder:"2s" help:"How long a request waits before the fault bites; for slow that is all, for cpu the time of spinning."`
 	Rate    *float64          `placeholder:"1" help:"Share of the requests that it bites, 0 to 1."`
 	TTL     *time.Duration    `name:"ttl" placeholder:"10m" help:"When the fault ends by itself."`
 	Code    string            `placeholder:"UNAVAILABLE" help:"gRPC status code that error answers with."`

@@ -245,6 +245,43 @@ func TestCluster_LimitsWhatARoleMayHold(t *testing.T) {
 	}
 }
 
+func TestCluster_LimitsNothingWhereItIsToldSoAndAgainWhenItIsNot(t *testing.T) {
+	c := newCluster(t)
+	serve(t, c, MaxConnections(tenants()))
+	limited, free := tenants(), tenants()
+	for i := range free {
+		free[i].Unlimited = true
+	}
+	if got, want := MaxConnections(free), MaxConnections(limited); got != want {
+		t.Errorf("max_connections without limits: got %d, want %d as with them", got, want)
+	}
+	type held struct {
+		Connections int
+		Times       []string
+	}
+	with := held{4, []string{"idle_in_transaction_session_timeout=30000ms", "lock_timeout=5000ms", "statement_timeout=30000ms"}}
+	for _, step := range []struct {
+		tenants []Tenant
+		want    held
+	}{{limited, with}, {free, held{-1, nil}}, {limited, with}} {
+		if err := c.Provision(t.Context(), step.tenants); err != nil {
+			t.Fatal(err)
+		}
+		admin, err := c.Admin(t.Context(), superuser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got held
+		err = admin.QueryRow(t.Context(), `SELECT rolconnlimit, ARRAY(SELECT unnest(rolconfig) ORDER BY 1) FROM pg_roles WHERE rolname = 'checkout'`).Scan(&got.Connections, &got.Times)
+		if err := errors.Join(err, admin.Close(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if got.Connections != step.want.Connections || !slices.Equal(got.Times, step.want.Times) {
+			t.Errorf("unlimited %v: got %+v, want %+v", step.tenants[0].Unlimited, got, step.want)
+		}
+	}
+}
+
 func TestCluster_KeepsItsDataAndPort(t *testing.T) {
 	c := newCluster(t)
 	server := serve(t, c, 30)

@@ -24,32 +24,49 @@ type Tenant struct {
 	// Connections and OwnerConnections limit how many each role may hold, so that one service cannot use up the server.
 	Connections      int
 	OwnerConnections int
+	// Unlimited leaves both roles without limits of any kind: they may hold whatever the server has, for as long as they like.
+	Unlimited bool
 }
 
 // Owner is the name of the role that owns the service's database.
 func Owner(service string) string { return service + "_owner" }
 
-// Time limits of the two roles. A service's statements are short; a migration may have to wait for them.
-func serviceLimits() map[string]time.Duration {
-	return map[string]time.Duration{
+// limits are what the server holds a role to.
+type limits struct {
+	connections int
+	times       map[string]time.Duration // by setting
+}
+
+func unlimited() limits { return limits{connections: -1} }
+
+// serviceLimits are short in time, as a service's statements are.
+func (t Tenant) serviceLimits() limits {
+	if t.Unlimited {
+		return unlimited()
+	}
+	return limits{t.Connections, map[string]time.Duration{
 		"statement_timeout":                   30 * time.Second,
 		"lock_timeout":                        5 * time.Second,
 		"idle_in_transaction_session_timeout": 30 * time.Second,
-	}
+	}}
 }
 
-func ownerLimits() map[string]time.Duration {
-	return map[string]time.Duration{
+// ownerLimits give a migration time to wait for the service's statements.
+func (t Tenant) ownerLimits() limits {
+	if t.Unlimited {
+		return unlimited()
+	}
+	return limits{t.OwnerConnections, map[string]time.Duration{
 		"statement_timeout":                   5 * time.Minute,
 		"lock_timeout":                        time.Minute,
 		"idle_in_transaction_session_timeout": 5 * time.Minute,
-	}
+	}}
 }
 
 // reserved is how many connections are left for the administrator, `lab check` and the probes.
 const reserved = 20
 
-// MaxConnections is what the server must allow so that every role can use its limit.
+// MaxConnections is what the server must allow so that every role can use its limit. A role without limits adds as much.
 func MaxConnections(tenants []Tenant) int {
 	sum := reserved
 	for _, t := range tenants {
@@ -78,10 +95,10 @@ func (c *Cluster) Provision(ctx context.Context, tenants []Tenant) (err error) {
 }
 
 func (c *Cluster) provision(ctx context.Context, admin *pgx.Conn, t Tenant) error {
-	if err := role(ctx, admin, Owner(t.Service), t.OwnerPassword, t.OwnerConnections, ownerLimits()); err != nil {
+	if err := role(ctx, admin, Owner(t.Service), t.OwnerPassword, t.ownerLimits()); err != nil {
 		return err
 	}
-	if err := role(ctx, admin, t.Service, t.Password, t.Connections, serviceLimits()); err != nil {
+	if err := role(ctx, admin, t.Service, t.Password, t.serviceLimits()); err != nil {
 		return err
 	}
 	var exists bool
@@ -134,7 +151,7 @@ func (c *Cluster) grantRows(ctx context.Context, t Tenant, names *strings.Replac
 
 // role makes a role or brings it to the same state. A password is letters and digits (statedir.Secrets), and the server
 // still does the quoting, because ALTER ROLE takes no parameters.
-func role(ctx context.Context, admin *pgx.Conn, name, password string, connections int, limits map[string]time.Duration) error {
+func role(ctx context.Context, admin *pgx.Conn, name, password string, held limits) error {
 	var exists bool
 	if err := admin.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, name).Scan(&exists); err != nil {
 		return err
@@ -148,13 +165,16 @@ func role(ctx context.Context, admin *pgx.Conn, name, password string, connectio
 	var alter string
 	const options = `SELECT format('ALTER ROLE %I LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS
 		CONNECTION LIMIT %s PASSWORD %L', $1::text, $2::text, $3::text)`
-	if err := admin.QueryRow(ctx, options, name, strconv.Itoa(connections), password).Scan(&alter); err != nil {
+	if err := admin.QueryRow(ctx, options, name, strconv.Itoa(held.connections), password).Scan(&alter); err != nil {
 		return err
 	}
 	if _, err := admin.Exec(ctx, alter); err != nil {
 		return err
 	}
-	for setting, limit := range limits {
+	if _, err := admin.Exec(ctx, `ALTER ROLE `+quoted+` RESET ALL`); err != nil {
+		return err
+	}
+	for setting, limit := range held.times {
 		statement := fmt.Sprintf("ALTER ROLE %s SET %s = '%dms'", quoted, pgx.Identifier{setting}.Sanitize(), limit.Milliseconds())
 		if _, err := admin.Exec(ctx, statement); err != nil {
 			return err

@@ -28,10 +28,12 @@ const (
 	quantityColumn
 	dateColumn
 	priceColumn
-	requiredColumns
-	customerColumn = requiredColumns // the only optional one: some copies of the data leave it out
-	knownColumns   = customerColumn + 1
+	customerColumn // the only optional one: some copies of the data leave it out
+	knownColumns
 )
+
+// requiredColumns is how many a file must have: those before customerColumn.
+const requiredColumns = customerColumn
 
 func (c column) String() string {
 	return [...]string{"InvoiceNo", "StockCode", "Description", "Quantity", "InvoiceDate", "UnitPrice", "CustomerID"}[c]

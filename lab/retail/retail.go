@@ -184,7 +184,7 @@ func uncompressed(r io.Reader) (io.Reader, error) {
 // watched reports progress and ends when its context does.
 type watched struct {
 	io.Reader
-	ctx      context.Context
+	ctx      context.Context //nolint:containedctx // a Reader has no other way to be told
 	progress func(int64)
 	bytes    int64
 }

@@ -334,7 +334,9 @@ func TestRead_OrderOfColumnsAndLinesDoesNotMatter(t *testing.T) {
 }
 
 // checkSums holds a result against what its documentation promises.
-func checkSums(t interface{ Fatalf(string, ...any) }, data *retail.Data) {
+func checkSums(t interface {
+	Fatalf(format string, args ...any)
+}, data *retail.Data) {
 	r := data.Report
 	if sum := r.SaleLines + r.BrokenLines + r.Cancellations + r.Returns + r.NonProducts + r.BlankDescriptions + r.StockNotes + r.PricesNotPositive; sum != r.Lines {
 		t.Fatalf("lines: got %d, the counts add up to %d: %+v", r.Lines, sum, r)

@@ -120,7 +120,7 @@ func (s *session) startPostgres(ctx context.Context, g *group, databases []shop.
 	if err != nil {
 		return nil, err
 	}
-	tenants := tenants(databases, secrets)
+	tenants := s.tenants(databases, secrets)
 	began := time.Now()
 	m, err := s.start(ctx, g, program{
 		name: postgresName, service: postgresName, quiet: !s.options.Verbose,
@@ -193,11 +193,12 @@ func (s *session) programs(ctx context.Context, major int) (pgserver.Programs, e
 	return locator.Find(ctx, major)
 }
 
-func tenants(databases []shop.Database, secrets map[string]string) []pgserver.Tenant {
+func (s *session) tenants(databases []shop.Database, secrets map[string]string) []pgserver.Tenant {
 	var out []pgserver.Tenant
 	for _, d := range databases {
 		tenant := pgserver.Tenant{Service: d.Name, Password: secrets[d.Name], OwnerPassword: secrets[pgserver.Owner(d.Name)],
-			Connections: d.Connections, OwnerConnections: d.OwnerConnections}
+			Connections: d.Connections, OwnerConnections: d.OwnerConnections,
+			Unlimited: s.options.UnlimitedDB}
 		if d.Schemas {
 			tenant.Schemas = d.Services
 		}

@@ -32,6 +32,8 @@ type Options struct {
 	Backoff      supervise.Backoff
 	ReadyTimeout time.Duration // how long all processes together may take to get ready
 	Shop         shop.Options
+	// UnlimitedDB leaves the services' database roles without limits, so that one service can use up the server of all.
+	UnlimitedDB bool
 	PGBin, Path  string   // where to look for PostgreSQL
 	Environ      []string // lab's own environment
 	// Out gets everything; nil: the log file of the state folder.

@@ -81,7 +81,7 @@ type Injector struct {
 // active is a fault from its beginning to its end.
 type active struct {
 	Fault
-	life   context.Context //nolint:containedctx // the fault's own life, which no request's context knows; done when the fault was cleared or replaced, or its time is over
+	life   context.Context //nolint:containedctx // its own life: done when it was cleared or replaced, or its time is over
 	stop   context.CancelFunc
 	expiry *time.Timer
 	cores  spinner
@@ -208,7 +208,7 @@ func (i *Injector) set(next *Fault) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	now := i.current.Load()
-	if now != nil && next != nil && now.Fault.equal(*next) {
+	if now != nil && next != nil && now.equal(*next) {
 		return
 	}
 	if now != nil {

@@ -3,7 +3,6 @@ package outbox_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -100,7 +99,7 @@ func drain(b *testing.B, pool *pgxpool.Pool, server *brokertest.Server, batch in
 	b.Helper()
 	o, err := outbox.New(b.Context(), settings(b, fmt.Sprintf("RELAY_BATCH=%d", batch)), outbox.Deps{
 		Service: "test", Stream: "test", Database: database(b, pool.Config().ConnString()), Conn: connect(b, server.URL()),
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Registry: prometheus.NewRegistry()})
+		Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()})
 	if err != nil {
 		b.Fatal(err)
 	}

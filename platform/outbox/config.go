@@ -28,12 +28,12 @@ type Config struct {
 	InFlight       int           `env:"RELAY_IN_FLIGHT" envDefault:"3" help:"batches that may be under way at once in mode lease"`
 	Lease          time.Duration `env:"RELAY_LEASE" envDefault:"30s" help:"after this time another relay takes over what one has claimed"`
 	Poll           time.Duration `env:"RELAY_POLL" envDefault:"100ms" help:"pause between looks for events that nobody announced in this process"`
-	PublishTimeout time.Duration `env:"RELAY_PUBLISH_TIMEOUT" envDefault:"5s" help:"how long the broker may take to acknowledge a batch; a third of RELAY_LEASE at most"`
+	PublishTimeout time.Duration `env:"RELAY_PUBLISH_TIMEOUT" envDefault:"5s" help:"how long the broker may take for a batch; a third of RELAY_LEASE at most"`
 	MaxRefusals    int           `env:"RELAY_MAX_REFUSALS" envDefault:"10" help:"refusals by the broker after which an event is a dead letter"`
 	RefusalBackoff time.Duration `env:"RELAY_REFUSAL_BACKOFF" envDefault:"1s" help:"pause after an event's first refusal; it doubles with each, up to 1m"`
 	RelayConns     int32         `env:"RELAY_DB_MAX_CONNS" envDefault:"2" help:"database connections of the relay, at least 1"`
 
-	AckWait       time.Duration `env:"CONSUMER_ACK_WAIT" envDefault:"10s" help:"after this time an event that was not acknowledged is delivered again; half of it bounds its transaction"`
+	AckWait       time.Duration `env:"CONSUMER_ACK_WAIT" envDefault:"10s" help:"time after which an unacknowledged event comes again; half bounds its transaction"`
 	MaxDeliveries int           `env:"CONSUMER_MAX_DELIVERIES" envDefault:"20" help:"failed deliveries after which an event is a dead letter"`
 	MaxBackoff    time.Duration `env:"CONSUMER_MAX_BACKOFF" envDefault:"5s" help:"longest pause before a failed event is delivered again"`
 	Concurrency   int           `env:"CONSUMER_CONCURRENCY" envDefault:"4" help:"events of one stream handled at once"`
@@ -44,7 +44,7 @@ type Config struct {
 	PurgePause      time.Duration `env:"PURGE_PAUSE" envDefault:"1s" help:"pause between looks for rows past their retention"`
 
 	StreamMaxAge   time.Duration `env:"STREAM_MAX_AGE" envDefault:"168h" help:"how long the broker keeps this service's events"`
-	StreamMaxBytes int64         `env:"STREAM_MAX_BYTES" envDefault:"1073741824" help:"how much the broker keeps of them; when it is full, events wait in the outbox"`
+	StreamMaxBytes int64         `env:"STREAM_MAX_BYTES" envDefault:"1073741824" help:"how much it keeps of them; when that is full, events wait in the outbox"`
 	StreamReplicas int           `env:"STREAM_REPLICAS" envDefault:"1" help:"brokers of a cluster that each keep them"`
 
 	CrashPoint string `env:"CRASH_POINT" help:"POINT:PROBABILITY, kills the process at after-publish, after-effect or after-commit; needs FAULTS_ENABLED"`
@@ -60,7 +60,8 @@ func (c Config) Validate() error {
 	}
 	check(c.Mode == Lease || c.Mode == Tx, "RELAY_MODE: must be lease or tx, is %q", c.Mode)
 	check(c.Batch >= 1 && c.Batch <= maxBatch, "RELAY_BATCH: must be between 1 and %d, is %d", maxBatch, c.Batch)
-	check(c.InboxRetention > c.StreamMaxAge, "INBOX_RETENTION: must be more than STREAM_MAX_AGE, %s, is %s: an event could be applied twice", c.StreamMaxAge, c.InboxRetention)
+	check(c.InboxRetention > c.StreamMaxAge, "INBOX_RETENTION: must be more than STREAM_MAX_AGE, %s, is %s: an event could be applied twice",
+		c.StreamMaxAge, c.InboxRetention)
 	for _, n := range []struct {
 		name  string
 		value int64

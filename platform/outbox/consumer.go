@@ -171,6 +171,7 @@ func (c *consumer) handle(ctx context.Context, m jetstream.Msg) {
 }
 
 func (c *consumer) startSpan(ctx context.Context, r row) (context.Context, trace.Span) {
+	//nolint:spancheck // the caller ends it
 	return c.tracer.Start(r.creation(ctx), "process "+r.Subject, trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(attribute.String("messaging.system", "nats"), semconv.MessagingOperationTypeProcess,
 			semconv.MessagingOperationName("process"), semconv.MessagingDestinationName(r.Subject),
@@ -245,7 +246,8 @@ func (c *consumer) giveUp(ctx context.Context, r row, m jetstream.Msg, meta *jet
 	}
 	if buried {
 		c.metrics.dead.Inc()
-		c.deps.Log.ErrorContext(ctx, "event given up, it is a dead letter", "event", r.ID, "subject", r.Subject, "deliveries", meta.NumDelivered, "error", cause)
+		c.deps.Log.ErrorContext(ctx, "event given up, it is a dead letter", "event", r.ID, "subject", r.Subject,
+			"deliveries", meta.NumDelivered, "error", cause)
 	}
 	return m.Ack()
 }

@@ -120,7 +120,7 @@ func TestReport29_TheConsumersSpanAndItsOutcomeBelongToTheTraceOfTheTransaction(
 	r.stream("alpha")
 	spans := tracetest.NewSpanRecorder()
 	r.startWith(settings(t), consuming("alpha", map[string]outbox.Handler{
-		"alpha.happened": func(ctx context.Context, tx pgx.Tx, m outbox.Message) error {
+		"alpha.happened": func(ctx context.Context, tx pgx.Tx, _ outbox.Message) error {
 			return outbox.Append(ctx, tx, outbox.Event{ID: uuid.New(), Type: "t", Subject: "test.followed"})
 		},
 	}), func(d *outbox.Deps) { d.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)) })

@@ -241,9 +241,9 @@ func (o *outage) report(ctx context.Context, err error) {
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 	case err != nil && !o.failing:
 		o.failing = true
-		o.log.WarnContext(ctx, "cannot "+o.what, "error", err)
+		o.log.WarnContext(ctx, "cannot work, trying on", "what", o.what, "error", err)
 	case err == nil && o.failing:
 		o.failing = false
-		o.log.InfoContext(ctx, "can "+o.what+" again")
+		o.log.InfoContext(ctx, "works again", "what", o.what)
 	}
 }

@@ -88,8 +88,7 @@ func (v verdicts) settle(b *pgx.Batch, cfg Config, owner string, buried *int) {
 // refusal says whether err is about the event: the broker is well and does not take it. That there is no stream for its
 // subject, or that the stream is full, is about the broker, and time may mend it.
 func refusal(err error) bool {
-	var api *jetstream.APIError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.Code < http.StatusInternalServerError && api.Code != http.StatusTooManyRequests
 	}
 	return errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject)
@@ -132,6 +131,7 @@ func (p *publisher) publish(ctx context.Context, rows []row) verdicts {
 func (p *publisher) startSpans(ctx context.Context, rows []row) []trace.Span {
 	spans := make([]trace.Span, len(rows))
 	for i, r := range rows {
+		//nolint:spancheck // ended with the batch
 		_, spans[i] = p.tracer.Start(ctx, "send "+r.Subject, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindProducer),
 			trace.WithLinks(trace.LinkFromContext(r.creation(context.Background()))),
 			trace.WithAttributes(attribute.String("messaging.system", "nats"), semconv.MessagingOperationTypeSend,

@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -60,11 +61,7 @@ func (r *rig) listen(subject string) *wire {
 func (w *wire) counts() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	counts := map[string]int{}
-	for id, n := range w.heard {
-		counts[id] = n
-	}
-	return counts
+	return maps.Clone(w.heard)
 }
 
 func TestReport25_ThreeRelaysSendNoEventTwice(t *testing.T) {

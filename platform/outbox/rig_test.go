@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -254,9 +255,7 @@ func (r *rig) publish(subject string, id string, header nats.Header) {
 	m.Data = []byte{10, 1, 'x'} // a StringValue
 	m.Header[jetstream.MsgIDHeader] = []string{id}
 	m.Header["ce-type"] = []string{"google.protobuf.StringValue"}
-	for key, values := range header {
-		m.Header[key] = values
-	}
+	maps.Copy(m.Header, header)
 	if _, err := r.broker.JetStream().PublishMsg(r.t.Context(), m); err != nil {
 		r.t.Fatal(err)
 	}

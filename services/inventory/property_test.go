@@ -134,7 +134,7 @@ func TestReservations_BehaveAsTheModelInEveryOrderOfEvents(t *testing.T) {
 			case "import":
 				stock(rapid.SampledFrom(products).Draw(rt, "imported"), rapid.Int64Range(0, 6).Draw(rt, "count"))
 			}
-			if diff := cmp.Diff(model.state(announced), observe(rt, t.Context(), pool)); diff != "" {
+			if diff := cmp.Diff(model.state(announced), observe(t.Context(), rt, pool)); diff != "" {
 				rt.Fatalf("state (-model +database):\n%s", diff)
 			}
 		}
@@ -150,7 +150,7 @@ func apply(rt *rapid.T, pool *pgxpool.Pool, do func(tx pgx.Tx) error) {
 }
 
 // observe reads the state, and checks that each product has as many pieces reserved as the orders' lines say.
-func observe(rt *rapid.T, ctx context.Context, pool *pgxpool.Pool) state {
+func observe(ctx context.Context, rt *rapid.T, pool *pgxpool.Pool) state {
 	s := state{Available: map[string]int64{}, Reserved: map[string]int64{}, Orders: map[string]string{}}
 	each := func(sql string, scans []any, do func()) {
 		rows, _ := pool.Query(ctx, sql)

@@ -27,7 +27,7 @@ import (
 // Config is how recommendations are made and kept fresh.
 type Config struct {
 	MinSupport   int           `env:"MIN_SUPPORT" envDefault:"3" help:"baskets that must hold two products before one is recommended with the other"`
-	MaxBasket    int           `env:"MAX_BASKET" envDefault:"100" help:"products in a basket that still says what goes together; larger ones count for popularity only"`
+	MaxBasket    int           `env:"MAX_BASKET" envDefault:"100" help:"most products in a basket that says what goes together; larger ones: popularity only"`
 	ModelPoll    time.Duration `env:"MODEL_POLL" envDefault:"1s" help:"how often to look for a model that another replica has made"`
 	ModelRefresh time.Duration `env:"MODEL_REFRESH" envDefault:"1m" help:"how long baskets may wait, about, before they are learned from without an import"`
 }

@@ -44,7 +44,7 @@ func (f stateFlags) open() (root string, dir statedir.Dir, err error) {
 type upCommand struct {
 	stateFlags
 	Detach         bool          `short:"d" help:"Return when the shop is ready and leave it running; lab down ends it."`
-	Design         string        `default:"split" enum:"split,shared-pool,pool-per-feature,roles" placeholder:"split" help:"The shop's shape: split, shared-pool, pool-per-feature or roles."`
+	Design         string        `default:"split" enum:"split,shared-pool,pool-per-feature,roles" help:"The shop's shape: ${enum}."`
 	Fresh          bool          `help:"Begin with empty data."`
 	NoSeed         bool          `help:"Do not fill an empty shop with the authored catalog."`
 	Verbose        bool          `short:"v" help:"Show what PostgreSQL and NATS log, too."`
@@ -54,6 +54,7 @@ type upCommand struct {
 	RestartBackoff time.Duration `default:"10s" placeholder:"10s" help:"Delay before the first restart of a process that dies; doubles with each."`
 	RestartMax     time.Duration `default:"5m" placeholder:"5m" name:"restart-backoff-max" help:"The longest delay before a restart."`
 	Via            []string      `placeholder:"NAME=HOST:PORT" help:"Have services reach postgres or nats at another address, a proxy's. May be repeated."`
+	DBLimits       string        `default:"on" enum:"on,off" placeholder:"on" name:"db-limits" help:"on, or off: database roles without limits on connections and time, so that one service can use up the server of all."`
 	ReadyTimeout   time.Duration `default:"2m" placeholder:"2m" help:"How long the processes may take to get ready."`
 
 	// Background is how --detach runs the shop: it logs to a file, and reports to whoever started it.
@@ -105,7 +106,7 @@ func (c *upCommand) options(root string, dir statedir.Dir, p process) (runner.Op
 	backoff := supervise.DefaultBackoff()
 	backoff.First, backoff.Max = c.RestartBackoff, c.RestartMax
 	options := runner.Options{
-		Root: root, Dir: dir, Fresh: c.Fresh, Verbose: c.Verbose, Backoff: backoff, ReadyTimeout: c.ReadyTimeout,
+		Root: root, Dir: dir, Fresh: c.Fresh, Verbose: c.Verbose, Backoff: backoff, ReadyTimeout: c.ReadyTimeout, UnlimitedDB: c.DBLimits == "off",
 		PGBin: lookup(p.environ, "PG_BIN"), Path: lookup(p.environ, "PATH"), Environ: p.environ,
 		Out: p.out, Color: console.WantsColor(p.out, lookup(p.environ, "NO_COLOR")), Hurry: p.hurry,
 		Shop: shop.Options{Design: c.Design, PortOffset: c.PortOffset,
