@@ -10,7 +10,7 @@ buf := tools/node_modules/.bin/buf
 # Every package of every module in go.work; the shell expands it, so that `make help` does not need Go.
 packages := $$(go list -m -f '{{.Dir}}/...')
 
-.PHONY: help up test chaos bench lint lint-go lint-modules lint-shell proto proto-check tools tools-lint
+.PHONY: help up test chaos bench bench-go lint lint-go lint-modules lint-shell proto proto-check tools tools-lint
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,13 @@ chaos: ## kill, freeze, cut and repeat everything under load, then check the boo
 	@scripts/install-postgres.sh
 	@scripts/chaos.sh
 
-bench: ## every benchmark of every module; ARGS="-bench=NAME -count=10" narrows and repeats
+bench: ## relay, PlaceOrder and bulkhead against their limits and peers, in one table; ARGS="--quick --json"
+	@scripts/need.sh go
+	@scripts/install-postgres.sh
+	@go build -o .watertight/bin/bench ./test/bench
+	@.watertight/bin/bench $(ARGS)
+
+bench-go: ## the Go benchmarks of every package; ARGS="-bench=NAME -count=10" narrows and repeats
 	@scripts/need.sh go
 	go test -run='^$$' -bench=. -benchmem $(ARGS) $(packages)
 

@@ -62,7 +62,7 @@ func parseQuantity(f field) (int64, error) {
 		err = errors.New("out of range")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("column Quantity, %s: %w", quote(f), err)
+		return 0, fmt.Errorf("Quantity %s: %w", quote(f), err) //nolint:staticcheck // begins with the name of the column
 	}
 	return n / 1000, nil
 }

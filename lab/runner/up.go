@@ -34,8 +34,8 @@ type Options struct {
 	Shop         shop.Options
 	// UnlimitedDB leaves the services' database roles without limits, so that one service can use up the server of all.
 	UnlimitedDB bool
-	PGBin, Path  string   // where to look for PostgreSQL
-	Environ      []string // lab's own environment
+	PGBin, Path string   // where to look for PostgreSQL
+	Environ     []string // lab's own environment
 	// Out gets everything; nil: the log file of the state folder.
 	Out   io.Writer
 	Color bool

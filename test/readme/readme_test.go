@@ -4,6 +4,8 @@ package readme_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,13 +13,16 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/watertight/test/readme"
 	"example.com/watertight/test/shop"
 )
 
-// live has its own data: the walk shows what a fresh shop answers.
-var live = shop.New(shop.Usual)
+// live has its own data: the walk shows what a fresh shop answers. What dies stays away long enough to be looked at.
+var live = shop.New(func(int) (shop.Settings, error) {
+	return shop.Settings{Flags: []string{"--restart-backoff", "6s"}}, nil
+})
 
 func TestMain(m *testing.M) { os.Exit(live.Main(m)) }
 
@@ -50,10 +55,12 @@ func TestREADME_TheWalkGoesAsItSays(t *testing.T) {
 	const end = "--- end of step ---"
 	var script strings.Builder
 	for _, step := range steps {
-		fmt.Fprintf(&script, "%s\necho %q\n", strings.ReplaceAll(step.Command, usual, s.URL), end)
+		fmt.Fprintf(&script, "%s\necho %q\n", aboutThis(s, step.Command), end)
 	}
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", script.String())
-	cmd.Dir = t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // some steps wait for what they show
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
+	cmd.Dir = projectOf(t, s)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
@@ -68,6 +75,23 @@ func TestREADME_TheWalkGoesAsItSays(t *testing.T) {
 			t.Errorf("README.md:%d: %s\nprints\n%s\nbut the page says\n%s", step.Line, step.Command, got, step.Want)
 		}
 	}
+}
+
+// aboutThis is the command as somebody would type it whose shop is s.
+func aboutThis(s *shop.Shop, command string) string {
+	command = strings.ReplaceAll(command, usual, s.URL)
+	return regexp.MustCompile(`lab fault \w+`).ReplaceAllString(command, "$0 --gateway "+s.URL)
+}
+
+// projectOf is a folder that commands take for the project whose shop is s.
+func projectOf(t *testing.T, s *shop.Shop) string {
+	t.Helper()
+	dir := t.TempDir()
+	err := errors.Join(os.WriteFile(filepath.Join(dir, "go.work"), nil, 0o600), os.Symlink(s.Dir(), filepath.Join(dir, ".watertight")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func TestREADME_NamesFoldersAndFilesThatExist(t *testing.T) {

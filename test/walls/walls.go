@@ -37,7 +37,7 @@ func reach(dir string) (patterns []string, known bool) {
 		return []string{"proto", "platform"}, true
 	case dir == "lab":
 		return []string{"proto", "platform", "services/*", "gateway"}, true
-	case dir == "test":
+	case dir == "test", dir == "test/bench":
 		return []string{"proto", "platform", "services/*", "gateway", "lab"}, true
 	case dir == "tools", path.Dir(dir) == "tools":
 		return nil, true

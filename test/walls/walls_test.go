@@ -34,6 +34,8 @@ func TestWalls_LetTheArrowsThrough(t *testing.T) {
 	repo["gateway/server.go"] = imports("gateway", "proto/checkout/v1", "platform/upstream")
 	repo["lab/up.go"] = imports("lab", "services/search", "gateway", "platform/rpc", "proto/checkout/v1")
 	repo["test/shop_test.go"] = imports("test", "lab", "services/search")
+	addModule(repo, "test/bench")
+	repo["test/bench/main.go"] = imports("main", "lab/pgserver", "services/search", "platform/outbox")
 	if diff := cmp.Diff([]string(nil), check(t, repo)); diff != "" {
 		t.Errorf("breaches (-want +got):\n%s", diff)
 	}

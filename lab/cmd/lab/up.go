@@ -71,6 +71,7 @@ Examples:
   lab up --design shared-pool
   lab up --detach --replicas recs=3 --restart-backoff 1s
   lab up --dir /tmp/shop2 --port-offset 1000 --env checkout.ORDER_EXPIRY=30s
+  lab up --db-limits=off --env recs.FAULT_DB_CONNECTIONS=1000
   lab up --via nats=127.0.0.1:7422 --via postgres=127.0.0.1:7432`
 }
 

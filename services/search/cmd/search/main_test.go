@@ -1,14 +1,17 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"example.com/watertight/platform/config"
 )
 
 func TestRun_HelpPrintsEveryVariable(t *testing.T) {
 	var out strings.Builder
-	if err := run(t.Context(), []string{"--help"}, nil, &out); err != nil {
-		t.Fatal(err)
+	if err := run(t.Context(), []string{"--help"}, nil, &out); !errors.Is(err, config.ErrHelp) {
+		t.Fatalf("got %v, want ErrHelp", err)
 	}
 	for _, name := range []string{"DATABASE_URL", "GRPC_ADDR", "ADMIN_ADDR", "SEARCH_REFRESH_INTERVAL", "OTEL_SERVICE_NAME"} {
 		if !strings.Contains(out.String(), name) {

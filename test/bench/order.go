@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"example.com/watertight/platform/config"
+	"example.com/watertight/platform/outbox"
+	"example.com/watertight/platform/rpc"
+	"example.com/watertight/platform/service"
+	checkoutv1 "example.com/watertight/proto/checkout/v1"
+	"example.com/watertight/services/checkout"
+)
+
+//go:embed placeorder.sql
+var statements string
+
+// idsPerRound keeps the ids of pgbench's orders apart; the first has twelve digits.
+const idsPerRound = 1_000_000_000
+
+// orderRows compares PlaceOrder with pgbench running the same statements with as many clients. Everyone has a database of
+// their own, all made alike.
+type orderRows struct {
+	servers  *servers
+	size     effort
+	script   string
+	variants []variant
+}
+
+// variant is a way to place orders.
+type variant struct {
+	row      *row
+	database string
+	nats     string // where the relay publishes; empty: it does nothing
+	how      func(*shop) place
+}
+
+func newOrderRows(ctx context.Context, s *servers, r *report, size effort) (*orderRows, error) {
+	o := &orderRows{servers: s, size: size, script: filepath.Join(s.dir, "placeorder.sql")}
+	against := fmt.Sprintf("pgbench, %d clients", size.Clients)
+	o.variants = []variant{
+		{r.row("PlaceOrder, the method", against, "orders/s", 0.8), "method", "", direct},
+		{r.row("PlaceOrder over gRPC", against, "orders/s", 0), "called", "", called},
+		{r.row("PlaceOrder over gRPC, relay at work", against, "orders/s", 0), "relayed", s.nats, called},
+	}
+	if err := os.WriteFile(o.script, []byte(statements), 0o600); err != nil {
+		return nil, err
+	}
+	if err := s.create(ctx, "baseline", "template0"); err != nil {
+		return nil, err
+	}
+	shop, err := o.open(ctx, "baseline", "")
+	if err != nil {
+		return nil, err
+	}
+	if err := shop.close(); err != nil { // it was there to migrate
+		return nil, err
+	}
+	err = s.execute(ctx, "baseline", `INSERT INTO prices
+		VALUES ('A', 'Name of A', 'GBP', 100), ('B', 'Name of B', 'GBP', 200), ('C', 'Name of C', 'GBP', 300)`)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range o.variants {
+		if err := s.create(ctx, v.database, "baseline"); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+func (o *orderRows) round(ctx context.Context, n int) error {
+	bench, err := o.pgbench(ctx, n)
+	if err != nil {
+		return err
+	}
+	for _, v := range o.variants {
+		rate, err := o.rate(ctx, n, v)
+		if err != nil {
+			return err
+		}
+		v.row.add(rate, bench)
+	}
+	return nil
+}
+
+func (o *orderRows) pgbench(ctx context.Context, n int) (float64, error) {
+	program := filepath.Join(o.servers.cluster.Programs.Bin, "pgbench")
+	if err := o.servers.execute(ctx, "baseline", "VACUUM ANALYZE", "CHECKPOINT"); err != nil {
+		return 0, err
+	}
+	out, err := exec.CommandContext(ctx, program, "--no-vacuum", "--protocol=prepared", "--jobs=2",
+		"--client="+strconv.Itoa(o.size.Clients), "--transactions="+strconv.Itoa(o.size.Orders),
+		"--define=n="+strconv.Itoa(100_000_000_000+n*idsPerRound), "--file="+o.script, o.servers.url("baseline")).CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("pgbench: %w\n%s", err, out)
+	}
+	found := regexp.MustCompile(`(?m)^tps = ([0-9.]+)`).FindSubmatch(out)
+	if found == nil {
+		return 0, fmt.Errorf("pgbench tells no rate:\n%s", out)
+	}
+	return strconv.ParseFloat(string(found[1]), 64)
+}
+
+type place func(context.Context, *checkoutv1.PlaceOrderRequest) (*checkoutv1.PlaceOrderResponse, error)
+
+func direct(s *shop) place { return s.feature.PlaceOrder }
+
+func called(s *shop) place {
+	return func(ctx context.Context, req *checkoutv1.PlaceOrderRequest) (*checkoutv1.PlaceOrderResponse, error) {
+		return s.client.PlaceOrder(ctx, req, grpc.WaitForReady(true))
+	}
+}
+
+// rate starts a checkout process, and has each client place its orders one after the other.
+func (o *orderRows) rate(ctx context.Context, n int, v variant) (_ float64, err error) {
+	if err := o.servers.execute(ctx, v.database, "VACUUM ANALYZE", "CHECKPOINT"); err != nil {
+		return 0, err
+	}
+	s, err := o.open(ctx, v.database, v.nats)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	send := v.how(s)
+	if err := o.place(ctx, send, fmt.Sprintf("warm-%d", n), 10); err != nil { // connections and prepared statements
+		return 0, err
+	}
+	start := time.Now()
+	err = o.place(ctx, send, strconv.Itoa(n), o.size.Orders)
+	return float64(o.size.Clients*o.size.Orders) / time.Since(start).Seconds(), err
+}
+
+func (o *orderRows) place(ctx context.Context, send place, run string, orders int) error {
+	clients, ctx := errgroup.WithContext(ctx)
+	for c := range o.size.Clients {
+		clients.Go(func() error {
+			for n := range orders {
+				_, err := send(ctx, &checkoutv1.PlaceOrderRequest{
+					IdempotencyKey: fmt.Sprintf("%s-%d-%d", run, c, n), CustomerId: "c-1", Currency: "GBP", PaymentToken: "tok_ok",
+					Lines: []*checkoutv1.NewLine{{ProductId: "A", Quantity: 1}, {ProductId: "B", Quantity: 2}, {ProductId: "C", Quantity: 3}},
+				})
+				if err != nil {
+					return fmt.Errorf("place order: %w", err)
+				}
+			}
+			return nil
+		})
+	}
+	return clients.Wait()
+}
+
+// shop is a checkout process inside this one, put together as its command does.
+type shop struct {
+	feature *checkout.Service
+	client  checkoutv1.CheckoutServiceClient
+	close   func() error
+}
+
+// open starts a process with the default settings and waits until its database is migrated. Without a broker its relay does nothing.
+func (o *orderRows) open(ctx context.Context, database, nats string) (*shop, error) {
+	cfg, err := config.Load[struct {
+		Service  service.Config
+		Outbox   outbox.Config
+		Checkout checkout.Config
+	}]([]string{
+		"DATABASE_URL=" + o.servers.url(database), "NATS_URL=" + nats, "GRPC_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
+		"DRAIN_DELAY=0s", "ORDER_EXPIRY=24h",
+	})
+	if err != nil {
+		return nil, err
+	}
+	base, err := service.New(ctx, "checkout", cfg.Service.BoundByDatabase(), io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	events, err := outbox.New(ctx, cfg.Outbox, outbox.Deps{
+		Service: "checkout", Stream: checkout.Stream, Database: cfg.Service.Database, Conn: base.Broker, Log: base.Log,
+		TracerProvider: base.Telemetry.TracerProvider, MeterProvider: base.Telemetry.MeterProvider, Registry: base.Telemetry.Registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	feature, err := checkout.New(cfg.Checkout, checkout.Deps{
+		Pool: base.Pool, Database: cfg.Service.Database, Events: events, Log: base.Log, Registry: base.Telemetry.Registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	feature.Register(base.Server)
+	feature.Start(base.Process)
+	conn, err := rpc.Dial("static:///"+base.Server.Addr(), rpc.ClientDeps{
+		TracerProvider: base.Telemetry.TracerProvider, MeterProvider: base.Telemetry.MeterProvider, Propagator: base.Telemetry.Propagator,
+	})
+	if err != nil {
+		return nil, err
+	}
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- base.Run(running) }()
+	s := &shop{feature, checkoutv1.NewCheckoutServiceClient(conn), func() error { stop(); return errors.Join(conn.Close(), <-ended) }}
+	err = await(ctx, startBound, func(ctx context.Context) error {
+		return o.servers.execute(ctx, database, "SELECT FROM outbox LIMIT 0") // the last table that the migrations make
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
