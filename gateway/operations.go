@@ -51,6 +51,17 @@ func Operate(conn *nats.Conn, faultsEnabled bool, process *lifecycle.Process, lo
 	return o
 }
 
+// oldestPending is the age in seconds of the oldest open order, as checkout says; nil while nobody has said.
+func (o *Operations) oldestPending() *float64 {
+	if o == nil {
+		return nil
+	}
+	if age, said := o.fleet.Gauge("checkout", "oldest_pending_seconds"); said {
+		return &age
+	}
+	return nil
+}
+
 // services lists what is known of the shop's processes; a service is ready when one of its instances is.
 func (o *Operations) services() []ServiceStatus {
 	out := []ServiceStatus{}

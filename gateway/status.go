@@ -48,10 +48,10 @@ func (a *api) status(w http.ResponseWriter, _ *http.Request) error {
 		Orders    OrdersStatus     `json:"orders"`
 		Services  []ServiceStatus  `json:"services"`
 		Faults    []ServiceFault   `json:"faults"`
-		Suspects  []poison.Suspect `json:"suspects"`
+		Suspects  []poison.Suspect `json:"suspects,omitempty"` // only where there are any
 	}{
 		Version: a.Version, Design: a.Design, Upstreams: []UpstreamStatus{}, Services: a.Operations.services(), Faults: a.Operations.currentFaults(),
-		Orders: OrdersStatus{PerSecond: a.Shop.OrdersPerSecond()}, Suspects: []poison.Suspect{},
+		Orders: OrdersStatus{PerSecond: a.Shop.OrdersPerSecond(), OldestPendingSeconds: a.Operations.oldestPending()},
 	}
 	if a.Upstreams != nil {
 		answer.Upstreams = a.Upstreams()

@@ -27,6 +27,8 @@ type Announcement struct {
 	StartedAt   time.Time `json:"started_at"`
 	Ready       bool      `json:"ready"`        // started and not draining
 	HeartbeatMS int64     `json:"heartbeat_ms"` // how soon the next word is due
+	// Gauges are numbers that others may show, as of the last word.
+	Gauges map[string]float64 `json:"gauges,omitempty"`
 }
 
 // Announcer keeps a process's announcement fresh for as long as the process serves: it is one of the process's
@@ -35,8 +37,9 @@ type Announcer struct {
 	conn *nats.Conn
 	log  *slog.Logger
 
-	mu   sync.Mutex
-	said Announcement
+	mu     sync.Mutex
+	said   Announcement
+	gauges map[string]func() float64
 
 	changed chan struct{} // holds a value when there is news
 	stop    chan struct{}
@@ -55,15 +58,22 @@ func NewAnnouncer(cfg Config, conn *nats.Conn, service string, log *slog.Logger)
 			Service: service, Instance: instance, BootID: uuid.NewString(), StartedAt: time.Now().UTC().Truncate(time.Millisecond),
 			HeartbeatMS: cfg.Heartbeat.Milliseconds(),
 		},
-		changed: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+		gauges: map[string]func() float64{}, changed: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}, nil
 }
+
+// Gauge adds a number to what is announced; read is called at each word and must return at once. It is for before Serve.
+func (a *Announcer) Gauge(name string, read func() float64) { a.gauges[name] = read }
 
 // Announce says once how things are. It fails at once while the broker is away.
 func (a *Announcer) Announce(ctx context.Context) error {
 	a.mu.Lock()
 	said := a.said
 	a.mu.Unlock()
+	said.Gauges = make(map[string]float64, len(a.gauges))
+	for name, read := range a.gauges {
+		said.Gauges[name] = read()
+	}
 	value, err := json.Marshal(said)
 	if err != nil {
 		return fmt.Errorf("announce: %w", err)

@@ -488,3 +488,25 @@ func (l *locked) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	return l.w.Write(p)
 }
+
+func TestFleet_ShowsTheGreatestGaugeOfThoseThatRun(t *testing.T) {
+	server := brokertest.Start(t, broker.InstancesBucket)
+	f := fleet(t, connect(t, server.URL()))
+	if _, said := f.Gauge("checkout", "age"); said {
+		t.Error("a number that nobody has announced")
+	}
+	for instance, age := range map[string]float64{"checkout-1": 3, "checkout-2": 7} {
+		cfg := settings(server.URL())
+		cfg.Instance = instance
+		announcer, err := broker.NewAnnouncer(cfg, connect(t, server.URL()), "checkout", logger(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		announcer.Gauge("age", func() float64 { return age })
+		eventually(t, nil, func() error { return announcer.Announce(t.Context()) })
+	}
+	eventually(t, 7, func() float64 {
+		greatest, _ := f.Gauge("checkout", "age")
+		return greatest
+	})
+}

@@ -124,16 +124,13 @@ func (f *Fleet) Services() []Service {
 func (f *Fleet) services(now time.Time) []Service {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.lost.IsZero() {
-		now = f.lost
-	}
+	now = f.clock(now)
 	byName := map[string]*Service{}
 	for name, restarts := range f.restarts {
 		byName[name] = &Service{Name: name, Restarts: restarts}
 	}
 	for _, it := range f.instances {
-		silent := now.Sub(it.heard) > missedBeats*time.Duration(it.HeartbeatMS)*time.Millisecond
-		if it.left || silent {
+		if !it.running(now) {
 			continue
 		}
 		s := byName[it.Service]
@@ -148,4 +145,31 @@ func (f *Fleet) services(now time.Time) []Service {
 	}
 	slices.SortFunc(out, func(a, b Service) int { return cmp.Compare(a.Name, b.Name) })
 	return out
+}
+
+// Gauge is the greatest value that the service's running instances announce under the name, and whether any does.
+func (f *Fleet) Gauge(service, name string) (greatest float64, said bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.clock(time.Now())
+	for _, it := range f.instances {
+		value, has := it.Gauges[name]
+		if it.Service != service || !has || !it.running(now) {
+			continue
+		}
+		greatest, said = max(greatest, value), true
+	}
+	return greatest, said
+}
+
+// clock stands still while the broker is away.
+func (f *Fleet) clock(now time.Time) time.Time {
+	if f.lost.IsZero() {
+		return now
+	}
+	return f.lost
+}
+
+func (i *instance) running(now time.Time) bool {
+	return !i.left && now.Sub(i.heard) <= missedBeats*time.Duration(i.HeartbeatMS)*time.Millisecond
 }

@@ -33,7 +33,7 @@ type Config struct {
 	RefusalBackoff time.Duration `env:"RELAY_REFUSAL_BACKOFF" envDefault:"1s" help:"pause after an event's first refusal; it doubles with each, up to 1m"`
 	RelayConns     int32         `env:"RELAY_DB_MAX_CONNS" envDefault:"2" help:"database connections of the relay, at least 1"`
 
-	AckWait       time.Duration `env:"CONSUMER_ACK_WAIT" envDefault:"10s" help:"time after which an unacknowledged event comes again; half bounds its transaction"`
+	AckWait       time.Duration `env:"CONSUMER_ACK_WAIT" envDefault:"10s" help:"when an unacknowledged event comes again; half bounds its transaction"`
 	MaxDeliveries int           `env:"CONSUMER_MAX_DELIVERIES" envDefault:"20" help:"failed deliveries after which an event is a dead letter"`
 	MaxBackoff    time.Duration `env:"CONSUMER_MAX_BACKOFF" envDefault:"5s" help:"longest pause before a failed event is delivered again"`
 	Concurrency   int           `env:"CONSUMER_CONCURRENCY" envDefault:"4" help:"events of one stream handled at once"`

@@ -133,5 +133,8 @@ func (b *Base) readFaults(ctx context.Context) error {
 	return nil
 }
 
+// Gauge has a number of the service announced with it, for others to show. It is for before Run.
+func (b *Base) Gauge(name string, read func() float64) { b.announcer.Gauge(name, read) }
+
 // Run serves until ctx ends or a part fails.
 func (b *Base) Run(ctx context.Context) error { return b.Process.Run(ctx) }

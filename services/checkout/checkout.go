@@ -104,6 +104,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 // Register adds the service to a gRPC server.
 func (s *Service) Register(r grpc.ServiceRegistrar) { checkoutv1.RegisterCheckoutServiceServer(r, s) }
 
+// OldestPending is the age in seconds of the oldest order that has no final status; 0 without any.
+func (s *Service) OldestPending() float64 { return s.metrics.oldestPending() }
+
 // Start adds the service's work to the process, which becomes ready when the database is migrated.
 func (s *Service) Start(p *lifecycle.Process) {
 	s.draining = p.Draining()

@@ -24,19 +24,22 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	// The age is computed when it is read: it goes on growing while the database is away.
 	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "watertight_order_oldest_pending_seconds", Help: "Age of the oldest order that has no final status; 0 without any.",
-	}, func() float64 {
-		placed := m.oldest.Load()
-		if placed == nil {
-			return 0
-		}
-		return max(0, time.Since(*placed).Seconds())
-	})
+	}, m.oldestPending)
 	for _, c := range []prometheus.Collector{m.orders, age} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
 	return m, nil
+}
+
+// oldestPending is in seconds.
+func (m *metrics) oldestPending() float64 {
+	placed := m.oldest.Load()
+	if placed == nil {
+		return 0
+	}
+	return max(0, time.Since(*placed).Seconds())
 }
 
 func (m *metrics) setOldest(placed time.Time) {

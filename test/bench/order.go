@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -82,16 +83,22 @@ func newOrderRows(ctx context.Context, s *servers, r *report, size effort) (*ord
 }
 
 func (o *orderRows) round(ctx context.Context, n int) error {
-	bench, err := o.pgbench(ctx, n)
-	if err != nil {
-		return err
+	var bench float64
+	rates := make([]float64, len(o.variants))
+	steps := []func() error{func() (err error) { bench, err = o.pgbench(ctx, n); return err }}
+	for i, v := range o.variants {
+		steps = append(steps, func() (err error) { rates[i], err = o.rate(ctx, n, v); return err })
 	}
-	for _, v := range o.variants {
-		rate, err := o.rate(ctx, n, v)
-		if err != nil {
+	if n%2 == 1 { // everyone is early in some rounds and late in others
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
 			return err
 		}
-		v.row.add(rate, bench)
+	}
+	for i, v := range o.variants {
+		v.row.add(rates[i], bench)
 	}
 	return nil
 }

@@ -46,6 +46,7 @@ func TestSharedDatabase_IsUsedUpByOneServiceUnlessItsRoleHasLimits(t *testing.T)
 		if len(orders.refused) == 0 {
 			t.Errorf("all of %d orders were taken, want some refused", len(orders.taken))
 		}
+		t.Logf("%d orders taken, %d refused", len(orders.taken), len(orders.refused))
 		heal()
 		shop.Eventually(t, time.Minute, "the refused orders are taken under the same keys", func() bool {
 			again := placeAll(t, s, orders.refused)
@@ -178,6 +179,5 @@ func placeAll(t *testing.T, s *shop.Shop, keys []string) outcome {
 	if len(odd) > 0 {
 		t.Fatalf("%d orders were neither taken nor refused: %s", len(odd), strings.Join(slices.Compact(odd), "\n"))
 	}
-	t.Logf("%d orders at once: %d taken, %d refused", len(keys), len(o.taken), len(o.refused))
 	return o
 }

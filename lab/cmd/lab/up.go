@@ -54,7 +54,7 @@ type upCommand struct {
 	RestartBackoff time.Duration `default:"10s" placeholder:"10s" help:"Delay before the first restart of a process that dies; doubles with each."`
 	RestartMax     time.Duration `default:"5m" placeholder:"5m" name:"restart-backoff-max" help:"The longest delay before a restart."`
 	Via            []string      `placeholder:"NAME=HOST:PORT" help:"Have services reach postgres or nats at another address, a proxy's. May be repeated."`
-	DBLimits       string        `default:"on" enum:"on,off" placeholder:"on" name:"db-limits" help:"on, or off: database roles without limits on connections and time, so that one service can use up the server of all."`
+	DBLimits       string        `default:"on" enum:"on,off" placeholder:"on" name:"db-limits" help:"off: a database role may use up the server of all."`
 	ReadyTimeout   time.Duration `default:"2m" placeholder:"2m" help:"How long the processes may take to get ready."`
 
 	// Background is how --detach runs the shop: it logs to a file, and reports to whoever started it.

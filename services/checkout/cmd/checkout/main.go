@@ -56,5 +56,6 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	}
 	feature.Register(base.Server)
 	feature.Start(base.Process)
+	base.Gauge("oldest_pending_seconds", feature.OldestPending)
 	return base.Run(ctx)
 }
