@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
+	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
@@ -82,6 +84,11 @@ func (c Config) pool(deps Deps) (*pgxpool.Config, error) {
 	pool.MaxConnLifetimeJitter = 5 * time.Minute
 	pool.MaxConnIdleTime = 5 * time.Minute
 
+	// Without this pgx takes a uuid.UUID for any driver.Valuer, and writes it as text on its way to the server.
+	pool.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		pgxuuid.Register(conn.TypeMap())
+		return nil
+	}
 	conn := pool.ConnConfig
 	conn.ConnectTimeout = c.ConnectTimeout
 	conn.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
