@@ -139,8 +139,13 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 // Pool is the bulkhead that the unary handlers run in; nil when they are Unpooled.
 func (s *Server) Pool() *bulkhead.Bulkhead { return s.pool }
 
-// Serve answers calls until Shutdown.
-func (s *Server) Serve() error { return s.Server.Serve(s.listener) }
+// Serve answers calls until Shutdown, also one that came first.
+func (s *Server) Serve() error {
+	if err := s.Server.Serve(s.listener); !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
+}
 
 // Ready turns health to SERVING, for the server and for each of its services.
 func (s *Server) Ready() {
