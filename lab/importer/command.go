@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.com/watertight/lab/retail"
+	"example.com/watertight/platform/mtls"
 )
 
 // Inventory's address on this machine, tried when none is named.
@@ -26,6 +27,10 @@ type Command struct {
 	SearchAddr    string `placeholder:"HOST:PORT" help:"gRPC address of search; else 127.0.0.1:50052."`
 	RecsAddr      string `placeholder:"HOST:PORT" help:"gRPC address of recs; else 127.0.0.1:50053."`
 	InventoryAddr string `placeholder:"HOST:PORT" help:"gRPC address of inventory; else 127.0.0.1:50054 if something listens there, or stock is left out."`
+
+	TLSCertFile string `name:"tls-cert-file" env:"TLS_CERT_FILE" placeholder:"FILE" help:"Certificate to show the services, where they want one."`
+	TLSKeyFile  string `name:"tls-key-file" env:"TLS_KEY_FILE" placeholder:"FILE" help:"Its private key, in the same folder."`
+	TLSCAFile   string `name:"tls-ca-file" env:"TLS_CA_FILE" placeholder:"FILE" help:"Authorities whose certificates the services have."`
 
 	Stock   int64         `default:"0" help:"Stock of every product; 0 is what the file has sold, at least 100."`
 	DryRun  bool          `help:"Only read the file and print the cleaning report."`
@@ -64,7 +69,14 @@ func (c *Command) Run(ctx context.Context, out io.Writer) error {
 	}
 	outcome := Outcome{Cleaning: data.Report}
 	if !c.DryRun {
-		report, err := Run(ctx, c.targets(ctx), data.Catalog, bar.imported)
+		identity, err := mtls.Open(mtls.Config{CertFile: c.TLSCertFile, KeyFile: c.TLSKeyFile, CAFile: c.TLSCAFile, Reload: time.Minute})
+		if err != nil {
+			return err
+		}
+		defer identity.Close(ctx)
+		targets := c.targets(ctx)
+		targets.TLS = identity
+		report, err := Run(ctx, targets, data.Catalog, bar.imported)
 		if err != nil {
 			return err
 		}

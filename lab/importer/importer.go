@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"example.com/watertight/lab/catalog"
+	"example.com/watertight/platform/mtls"
 )
 
 // A service that restarts is back within a few seconds: five tries wait about three seconds in all.
@@ -24,12 +24,13 @@ const (
 	firstBackoff = 200 * time.Millisecond
 )
 
-// Targets are the gRPC targets of the services, in plain text: meant for this machine, or for a port-forward.
+// Targets are the gRPC targets of the services.
 type Targets struct {
 	Search    string
 	Checkout  string
 	Recs      string
-	Inventory string // empty while the shop has no inventory: it is left out
+	Inventory string         // empty while the shop has no inventory: it is left out
+	TLS       *mtls.Identity // nil speaks in plain text: on this machine, or through a port-forward
 }
 
 // Progress says how far one service has come. Done falls back to zero when a stream has to be sent again.
@@ -74,7 +75,7 @@ func Run(ctx context.Context, targets Targets, c catalog.Catalog, progress func(
 	group, ctx := errgroup.WithContext(ctx)
 	for i, u := range uploads {
 		group.Go(func() error {
-			stored, err := u.run(ctx, progress)
+			stored, err := u.run(ctx, targets.TLS, progress)
 			if err != nil {
 				return fmt.Errorf("import %s to %s at %s: %w", u.items, u.service, u.target, err)
 			}
@@ -101,11 +102,19 @@ type upload struct {
 // has stored.
 type attempt func(ctx context.Context, conn *grpc.ClientConn, sent func(int)) (int64, error)
 
-func (u upload) run(ctx context.Context, progress func(Progress)) (Stored, error) {
+func (u upload) run(ctx context.Context, identity *mtls.Identity, progress func(Progress)) (Stored, error) {
 	if u.total == 0 {
 		return Stored{Service: u.service, Items: u.items}, nil
 	}
-	conn, err := grpc.NewClient(u.target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	creds, err := identity.Client()
+	if err != nil {
+		return Stored{}, err
+	}
+	options := []grpc.DialOption{grpc.WithTransportCredentials(creds)}
+	if identity != nil {
+		options = append(options, grpc.WithAuthority(u.service)) // an address may be called anything
+	}
+	conn, err := grpc.NewClient(u.target, options...)
 	if err != nil {
 		return Stored{}, err
 	}

@@ -46,7 +46,7 @@ func victim(ctx context.Context, _, environ []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	base, err := service.New(ctx, "victim", cfg, out)
+	base, err := service.New(ctx, "victim", cfg, nil, out)
 	if err != nil {
 		return err
 	}

@@ -13,12 +13,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/health" // client-side health checking, as the service config asks for it
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
+	"example.com/watertight/platform/mtls"
 	"example.com/watertight/platform/shard"
 )
 
@@ -30,6 +30,10 @@ type ClientDeps struct {
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
 	Propagator     propagation.TextMapPropagator
+	// TLS is the client's identity; nil speaks in plain text.
+	TLS *mtls.Identity
+	// Peer is the name that the server's certificate must have, whatever the target's addresses are called. With TLS it must be set.
+	Peer string
 	// Retry lists the methods (/package.Service/Method) that the channel tries again when a server is UNAVAILABLE: only
 	// those that are safe to repeat. The retry budget keeps all tries to about 1.1 × the calls while a server fails.
 	Retry []string
@@ -48,11 +52,21 @@ func Dial(target string, deps ClientDeps, opts ...grpc.DialOption) (*grpc.Client
 	if err != nil {
 		return nil, err
 	}
+	creds, err := deps.TLS.Client()
+	if err != nil {
+		return nil, fmt.Errorf("credentials of the connection to %q: %w", target, err)
+	}
+	if deps.TLS != nil {
+		if deps.Peer == "" {
+			return nil, fmt.Errorf("connect to %q: with TLS the peer must have a name", target)
+		}
+		opts = append(slices.Clip(opts), grpc.WithAuthority(deps.Peer))
+	}
 	if deps.ShardSize > 0 {
 		opts = append(slices.Clip(opts), grpc.WithChainUnaryInterceptor(shard.UnaryClientInterceptor)) // innermost
 	}
 	conn, err := grpc.NewClient(target, append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(creds),
 		grpc.WithResolvers(staticResolver(target), nameBuilder{}),
 		grpc.WithDefaultServiceConfig(config),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelOptions(deps.TracerProvider, deps.MeterProvider, deps.Propagator)...)),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"buf.build/go/protovalidate"
@@ -15,14 +16,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"example.com/watertight/platform/bulkhead"
+	"example.com/watertight/platform/mtls"
 	"example.com/watertight/platform/rpcerr"
 )
 
 // maxFields is how many violated fields an error lists: errors travel in headers, which have limits.
 const maxFields = 10
 
-// chain is what every call passes before its handler, outermost first: errors and panics become statuses; the request is
-// held against the contract; a slot is taken.
+// chain is what every call passes before its handler, outermost first: errors and panics become statuses; the caller must be
+// one who may call; the request is held against the contract; a slot is taken.
 type chain struct {
 	deps     ServerDeps
 	contract protovalidate.Validator
@@ -61,6 +63,9 @@ func (c *chain) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 			resp, err = nil, c.status(ctx, info.FullMethod, err)
 		}
 	}()
+	if err := c.allow(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
 	if err := c.check(req); err != nil {
 		return nil, err
 	}
@@ -86,6 +91,9 @@ func (c *chain) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 			err = c.status(stream.Context(), info.FullMethod, err)
 		}
 	}()
+	if err := c.allow(stream.Context(), info.FullMethod); err != nil {
+		return err
+	}
 	select {
 	case c.streams <- struct{}{}:
 		defer func() { <-c.streams }()
@@ -93,6 +101,21 @@ func (c *chain) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 		return bulkhead.ErrFull
 	}
 	return handler(srv, &checkedStream{stream, c})
+}
+
+// allow refuses a caller that Callers does not list for the method. Refusals are logged: each is a mistake in the set-up, or worse.
+func (c *chain) allow(ctx context.Context, method string) error {
+	if c.deps.TLS == nil {
+		return nil
+	}
+	names, _ := mtls.Peer(ctx)
+	for _, name := range names {
+		if slices.Contains(c.deps.Callers[method], name) {
+			return nil
+		}
+	}
+	c.deps.Log.LogAttrs(ctx, slog.LevelWarn, "caller refused", slog.String("method", method), slog.Any("caller", names))
+	return rpcerr.New(codes.PermissionDenied, rpcerr.PermissionDenied, "this caller may not call this method")
 }
 
 // checkedStream holds each message received against the contract.

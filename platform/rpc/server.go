@@ -26,6 +26,7 @@ import (
 
 	"example.com/watertight/platform/bulkhead"
 	"example.com/watertight/platform/lifecycle"
+	"example.com/watertight/platform/mtls"
 )
 
 // Keepalive is agreed between Server and Dial: clients ping an idle connection every pingEvery, servers allow a ping
@@ -58,7 +59,7 @@ func (c ServerConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ServerDeps is what a server uses. All but MapError, Unpooled and Inner must be set.
+// ServerDeps is what a server uses. The log, the registry and the telemetry must be set.
 type ServerDeps struct {
 	Log            *slog.Logger
 	Registry       prometheus.Registerer
@@ -70,10 +71,18 @@ type ServerDeps struct {
 	MapError func(ctx context.Context, err error) error
 	// Unpooled takes no slot for a call: Inner sees to that. It is for a process that keeps pools of its own.
 	Unpooled bool
+	// TLS is the server's identity; nil serves in plain text, and then nobody's name is known and Callers is not asked.
+	TLS *mtls.Identity
+	// Callers says who may call what.
+	Callers Callers
 	// Inner run next to the handler, inside the pool: a fault there holds a worker as real work would.
 	Inner       []grpc.UnaryServerInterceptor
 	InnerStream []grpc.StreamServerInterceptor
 }
+
+// Callers are the names of the processes that may call each method (/package.Service/Method). Nobody may call a method that is not
+// listed. Health and reflection are open to every peer with a trusted certificate.
+type Callers map[string][]string
 
 // Server is a gRPC server whose unary handlers run in a bulkhead, its worker pool. Health and reflection are outside of
 // it; streams have a cap of their own. Health says NOT_SERVING until Ready and from Drain on.
@@ -99,12 +108,17 @@ func NewServer(cfg ServerConfig, deps ServerDeps) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	creds, err := deps.TLS.Server()
+	if err != nil {
+		return nil, fmt.Errorf("credentials of the gRPC server: %w", err)
+	}
 	listener, err := lifecycle.Listen("GRPC_ADDR", cfg.Addr)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{listener: listener, health: health.NewServer(), pool: pool}
 	s.Server = grpc.NewServer(
+		grpc.Creds(creds),
 		grpc.StatsHandler(otelgrpc.NewServerHandler(otelOptions(deps.TracerProvider, deps.MeterProvider, deps.Propagator)...)),
 		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{chain.unary}, deps.Inner...)...),
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{chain.stream}, deps.InnerStream...)...),

@@ -32,6 +32,7 @@ const (
 	Draining              = "DRAINING"
 	ShardDown             = "SHARD_DOWN" // the few replicas that serve one customer; others may be well. Never leaves the process
 	BodyTooLarge          = "BODY_TOO_LARGE"
+	PermissionDenied      = "PERMISSION_DENIED" // between services, with mutual TLS; people never see it
 	Internal              = "INTERNAL"
 )
 

@@ -16,6 +16,7 @@ import (
 	"example.com/watertight/platform/fault"
 	"example.com/watertight/platform/fault/dblock"
 	"example.com/watertight/platform/lifecycle"
+	"example.com/watertight/platform/mtls"
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpc"
 	"example.com/watertight/platform/telemetry"
@@ -26,6 +27,7 @@ type Config struct {
 	Process   lifecycle.Config
 	Telemetry telemetry.Config
 	Server    rpc.ServerConfig
+	TLS       mtls.Config
 	Database  postgres.Config
 	Broker    broker.Config
 	Faults    fault.Config
@@ -48,14 +50,15 @@ type Base struct {
 	Process   *lifecycle.Process
 	Server    *rpc.Server
 	Pool      *pgxpool.Pool
-	Broker    *nats.Conn // nil without NATS_URL
+	TLS       *mtls.Identity // nil: plain text
+	Broker    *nats.Conn     // nil without NATS_URL
 
 	announcer *broker.Announcer
 	faults    *fault.Injector // nil unless faults are enabled
 }
 
-// New puts together the process of the named service. Logs go to out. An error names the variable at fault.
-func New(ctx context.Context, name string, cfg Config, out io.Writer) (*Base, error) {
+// New puts together the process of the named service, which callers may call. Logs go to out. An error names the variable at fault.
+func New(ctx context.Context, name string, cfg Config, callers rpc.Callers, out io.Writer) (*Base, error) {
 	log, err := telemetry.NewLogger(out, cfg.Process.LogLevel, cfg.Process.LogFormat, name)
 	if err != nil {
 		return nil, err
@@ -73,12 +76,16 @@ func New(ctx context.Context, name string, cfg Config, out io.Writer) (*Base, er
 		return nil, err
 	}
 	b := &Base{Log: log, Telemetry: tel, Process: process, Pool: pool}
+	if b.TLS, err = mtls.Open(cfg.TLS); err != nil {
+		return nil, err
+	}
+	process.Closer("certificates", b.TLS.Close)
 	if err := b.join(name, cfg); err != nil {
 		return nil, err
 	}
 	b.Server, err = rpc.NewServer(cfg.Server, rpc.ServerDeps{
 		Log: log, Registry: tel.Registry, TracerProvider: tel.TracerProvider, MeterProvider: tel.MeterProvider, Propagator: tel.Propagator,
-		MapError: postgres.RPCError, Inner: b.inner(),
+		MapError: postgres.RPCError, TLS: b.TLS, Callers: callers, Inner: b.inner(),
 	})
 	if err != nil {
 		return nil, err

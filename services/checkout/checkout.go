@@ -20,6 +20,7 @@ import (
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/postgres"
+	"example.com/watertight/platform/rpc"
 	checkoutv1 "example.com/watertight/proto/checkout/v1"
 )
 
@@ -99,6 +100,16 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s := &Service{cfg: cfg, deps: deps, store: store{deps.Pool}, metrics: m, watches: newWatches()}
 	s.subscribe(deps.Events)
 	return s, nil
+}
+
+// Callers says which processes may call what, when certificates prove who calls.
+func Callers() rpc.Callers {
+	return rpc.Callers{
+		checkoutv1.CheckoutService_PlaceOrder_FullMethodName:   {"gateway"},
+		checkoutv1.CheckoutService_GetOrder_FullMethodName:     {"gateway"},
+		checkoutv1.CheckoutService_WatchOrder_FullMethodName:   {"gateway"},
+		checkoutv1.CheckoutService_ImportPrices_FullMethodName: {"lab"},
+	}
 }
 
 // Register adds the service to a gRPC server.

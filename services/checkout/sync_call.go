@@ -87,6 +87,7 @@ func NewSyncCall(cfg SyncCallConfig, deps rpc.ClientDeps, reg prometheus.Registe
 		c.guard = guard
 		options = append(options, grpc.WithChainUnaryInterceptor(guard.UnaryClientInterceptor()))
 	}
+	deps.Peer = "recs"
 	conn, err := rpc.Dial(cfg.Recs.Addr, deps, options...)
 	if err != nil {
 		return nil, fmt.Errorf("RECS_ADDR: %w", err)

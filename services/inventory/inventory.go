@@ -15,6 +15,7 @@ import (
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/postgres"
+	"example.com/watertight/platform/rpc"
 	inventoryv1 "example.com/watertight/proto/inventory/v1"
 )
 
@@ -54,6 +55,14 @@ func New(deps Deps) *Service {
 		"orders.cancelled": outbox.Decode(release),
 	})
 	return s
+}
+
+// Callers says which processes may call what, when certificates prove who calls.
+func Callers() rpc.Callers {
+	return rpc.Callers{
+		inventoryv1.InventoryService_GetStock_FullMethodName:    {"lab"},
+		inventoryv1.InventoryService_ImportStock_FullMethodName: {"lab"},
+	}
 }
 
 // Register adds the service to a gRPC server.

@@ -20,6 +20,7 @@ import (
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/postgres"
+	"example.com/watertight/platform/rpc"
 	paymentv1 "example.com/watertight/proto/payment/v1"
 )
 
@@ -66,6 +67,13 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}}
 	deps.Events.Consume(ordersStream, s.handlers())
 	return s, nil
+}
+
+// Callers says which processes may call what, when certificates prove who calls.
+func Callers() rpc.Callers {
+	return rpc.Callers{
+		paymentv1.PaymentService_GetPayment_FullMethodName: {"lab"},
+	}
 }
 
 // Register adds the service to a gRPC server.

@@ -20,6 +20,7 @@ import (
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/postgres"
+	"example.com/watertight/platform/rpc"
 	recsv1 "example.com/watertight/proto/recs/v1"
 	"example.com/watertight/services/recs/similarity"
 )
@@ -88,6 +89,14 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s := &Service{cfg: cfg, deps: deps, store: store{deps.Pool}, learning: make(chan struct{}, 1)}
 	deps.Events.Consume(ordersStream, s.handlers())
 	return s, nil
+}
+
+// Callers says which processes may call what, when certificates prove who calls.
+func Callers() rpc.Callers {
+	return rpc.Callers{
+		recsv1.RecsService_Recommend_FullMethodName:     {"gateway", "checkout"},
+		recsv1.RecsService_ImportBaskets_FullMethodName: {"lab"},
+	}
 }
 
 // Register adds the service to a gRPC server.

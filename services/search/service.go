@@ -18,6 +18,7 @@ import (
 
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/postgres"
+	"example.com/watertight/platform/rpc"
 	searchv1 "example.com/watertight/proto/search/v1"
 )
 
@@ -62,6 +63,15 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return &Service{cfg: cfg, database: deps.Database, log: deps.Log, catalog: newCatalog(store{deps.Pool}, deps.Log, m)}, nil
+}
+
+// Callers says which processes may call what, when certificates prove who calls.
+func Callers() rpc.Callers {
+	return rpc.Callers{
+		searchv1.SearchService_SearchProducts_FullMethodName: {"gateway"},
+		searchv1.SearchService_GetProducts_FullMethodName:    {"gateway"},
+		searchv1.SearchService_ImportProducts_FullMethodName: {"lab"},
+	}
 }
 
 // Register adds the service to a gRPC server.

@@ -189,7 +189,7 @@ func (o *orderRows) open(ctx context.Context, database, nats string) (*shop, err
 	if err != nil {
 		return nil, err
 	}
-	base, err := service.New(ctx, "checkout", cfg.Service.BoundByDatabase(), io.Discard)
+	base, err := service.New(ctx, "checkout", cfg.Service.BoundByDatabase(), checkout.Callers(), io.Discard)
 	if err != nil {
 		return nil, err
 	}

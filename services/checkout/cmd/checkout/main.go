@@ -29,7 +29,7 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	base, err := service.New(ctx, "checkout", cfg.Service.BoundByDatabase(), out)
+	base, err := service.New(ctx, "checkout", cfg.Service.BoundByDatabase(), checkout.Callers(), out)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 		return err
 	}
 	call, err := checkout.NewSyncCall(cfg.SyncCall, rpc.ClientDeps{
-		TracerProvider: base.Telemetry.TracerProvider, MeterProvider: base.Telemetry.MeterProvider, Propagator: base.Telemetry.Propagator,
+		TracerProvider: base.Telemetry.TracerProvider, MeterProvider: base.Telemetry.MeterProvider, Propagator: base.Telemetry.Propagator, TLS: base.TLS,
 	}, base.Telemetry.Registry)
 	if err != nil {
 		return err

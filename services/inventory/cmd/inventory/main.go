@@ -26,7 +26,7 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	base, err := service.New(ctx, "inventory", cfg.Service.BoundByDatabase(), out)
+	base, err := service.New(ctx, "inventory", cfg.Service.BoundByDatabase(), inventory.Callers(), out)
 	if err != nil {
 		return err
 	}

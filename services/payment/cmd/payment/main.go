@@ -29,7 +29,7 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	base, err := service.New(ctx, "payment", cfg.Service.BoundByDatabase(), out)
+	base, err := service.New(ctx, "payment", cfg.Service.BoundByDatabase(), payment.Callers(), out)
 	if err != nil {
 		return err
 	}

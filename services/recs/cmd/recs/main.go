@@ -27,7 +27,7 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	base, err := service.New(ctx, "recs", cfg.Service, out)
+	base, err := service.New(ctx, "recs", cfg.Service, recs.Callers(), out)
 	if err != nil {
 		return err
 	}

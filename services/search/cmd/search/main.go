@@ -25,7 +25,7 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	base, err := service.New(ctx, "search", cfg.Service, out)
+	base, err := service.New(ctx, "search", cfg.Service, search.Callers(), out)
 	if err != nil {
 		return err
 	}
