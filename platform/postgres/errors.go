@@ -59,8 +59,9 @@ func conflict(code string) bool {
 	return code == "40001" || code == "40P01" // serialization failure, deadlock
 }
 
-// RPCError turns err into what a gRPC handler returns: the status of ctx if that has ended (whatever err says came of
-// it), UNAVAILABLE without internals if the database is away, else err itself. The cause stays reachable by errors.As.
+// RPCError turns the error of a gRPC handler into what its server answers, for rpc.ServerDeps.MapError: the status of ctx if that
+// has ended (whatever err says came of it), UNAVAILABLE without internals if the database is away, else err itself. The cause
+// stays reachable by errors.As.
 func RPCError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"example.com/watertight/platform/postgres"
 	checkoutv1 "example.com/watertight/proto/checkout/v1"
 )
 
@@ -41,7 +40,7 @@ func (s *Service) ImportPrices(stream grpc.ClientStreamingServer[checkoutv1.Impo
 			return err
 		}
 		if err := s.store.putPrices(ctx, prices); err != nil {
-			return postgres.RPCError(ctx, err)
+			return err
 		}
 		received += int64(len(req.GetPrices()))
 	}

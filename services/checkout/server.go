@@ -34,7 +34,7 @@ func (s *Service) PlaceOrder(ctx context.Context, req *checkoutv1.PlaceOrderRequ
 	}
 	placed, replayed, err := s.place(ctx, wanted)
 	if err != nil {
-		return nil, postgres.RPCError(ctx, err)
+		return nil, err
 	}
 	if !replayed {
 		s.metrics.orders.WithLabelValues(string(pending)).Inc()
@@ -112,7 +112,7 @@ func (s *Service) GetOrder(ctx context.Context, req *checkoutv1.GetOrderRequest)
 		return nil, noOrder(id)
 	}
 	if err != nil {
-		return nil, postgres.RPCError(ctx, err)
+		return nil, err
 	}
 	return &checkoutv1.GetOrderResponse{Order: orderMessage(o)}, nil
 }

@@ -72,7 +72,7 @@ func start(t testing.TB, owner string, environ ...string) *shop {
 	process, err := lifecycle.New(cfg.Process, log, registry)
 	must(t, err)
 	server, err := rpc.NewServer(cfg.Server, rpc.ServerDeps{
-		Log: log, Registry: registry, TracerProvider: tracers, MeterProvider: noop.NewMeterProvider(), Propagator: propagation.TraceContext{},
+		Log: log, Registry: registry, TracerProvider: tracers, MeterProvider: noop.NewMeterProvider(), Propagator: propagation.TraceContext{}, MapError: postgres.RPCError,
 	})
 	must(t, err)
 	pool, err := postgres.Open(t.Context(), cfg.Database, postgres.Deps{Name: "checkout"})

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpcerr"
 	checkoutv1 "example.com/watertight/proto/checkout/v1"
 )
@@ -35,7 +34,7 @@ func (s *Service) WatchOrder(req *checkoutv1.WatchOrderRequest, stream grpc.Serv
 			return noOrder(id)
 		}
 		if err != nil {
-			return postgres.RPCError(ctx, err)
+			return err
 		}
 		for _, c := range news {
 			if err := stream.Send(changeMessage(id, c)); err != nil {

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpcerr"
 	inventoryv1 "example.com/watertight/proto/inventory/v1"
 )
@@ -18,7 +17,7 @@ import (
 func (s *Service) GetStock(ctx context.Context, req *inventoryv1.GetStockRequest) (*inventoryv1.GetStockResponse, error) {
 	levels, err := s.store.levels(ctx, req.GetProductIds())
 	if err != nil {
-		return nil, postgres.RPCError(ctx, err)
+		return nil, err
 	}
 	return &inventoryv1.GetStockResponse{Levels: levels}, nil
 }
@@ -41,7 +40,7 @@ func (s *Service) ImportStock(stream grpc.ClientStreamingServer[inventoryv1.Impo
 		default:
 		}
 		if err := s.store.set(ctx, req.GetCounts()); err != nil {
-			return postgres.RPCError(ctx, err)
+			return err
 		}
 		stored += int64(len(req.GetCounts()))
 	}

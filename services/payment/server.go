@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpcerr"
 	moneyv1 "example.com/watertight/proto/money/v1"
 	paymentv1 "example.com/watertight/proto/payment/v1"
@@ -26,7 +25,7 @@ func (s *Service) GetPayment(ctx context.Context, req *paymentv1.GetPaymentReque
 		return nil, rpcerr.New(codes.NotFound, rpcerr.NotFound, fmt.Sprintf("no payment was asked for order %s", id))
 	}
 	if err != nil {
-		return nil, postgres.RPCError(ctx, err)
+		return nil, err
 	}
 	return &paymentv1.GetPaymentResponse{Payment: message(p)}, nil
 }

@@ -61,7 +61,7 @@ func startWithBroker(t testing.TB, database string, cfg recs.Config, events *nat
 		Addr: "127.0.0.1:0", Pool: bulkhead.Config{Size: 16, Queue: 16}, MaxStreams: 16, MaxConnectionAge: time.Hour,
 	}, rpc.ServerDeps{
 		Log: log, Registry: registry, TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(),
-		Propagator: propagation.TraceContext{},
+		Propagator: propagation.TraceContext{}, MapError: postgres.RPCError,
 	})
 	must(t, err)
 	db := postgres.Config{

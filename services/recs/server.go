@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpcerr"
 	recsv1 "example.com/watertight/proto/recs/v1"
 	"example.com/watertight/services/recs/similarity"
@@ -64,12 +63,12 @@ func (s *Service) ImportBaskets(stream grpc.ClientStreamingServer[recsv1.ImportB
 		default:
 		}
 		if err := s.store.put(ctx, req.GetBaskets()); err != nil {
-			return postgres.RPCError(ctx, err)
+			return err
 		}
 		received += int64(len(req.GetBaskets()))
 	}
 	if err := s.learn(ctx); err != nil {
-		return postgres.RPCError(ctx, err)
+		return err
 	}
 	return stream.SendAndClose(&recsv1.ImportBasketsResponse{Baskets: received, Products: int64(s.served.Load().Recommendable())})
 }

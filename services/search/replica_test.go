@@ -57,7 +57,7 @@ func start(t testing.TB, database, owner string) *replica {
 		Addr: "127.0.0.1:0", Pool: bulkhead.Config{Size: 16, Queue: 64}, MaxStreams: 16, MaxConnectionAge: time.Hour,
 	}, rpc.ServerDeps{
 		Log: log, Registry: registry, TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(),
-		Propagator: propagation.TraceContext{},
+		Propagator: propagation.TraceContext{}, MapError: postgres.RPCError,
 	})
 	must(t, err)
 	db := postgres.Config{

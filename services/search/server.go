@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpcerr"
 	searchv1 "example.com/watertight/proto/search/v1"
 	"example.com/watertight/services/search/index"
@@ -72,12 +71,12 @@ func (s *Service) ImportProducts(stream grpc.ClientStreamingServer[searchv1.Impo
 			return err
 		}
 		if err := s.catalog.store.put(ctx, req.GetProducts()); err != nil {
-			return postgres.RPCError(ctx, err)
+			return err
 		}
 		resp.Products += int64(len(req.GetProducts()))
 	}
 	if err := s.catalog.refresh(ctx); err != nil {
-		return postgres.RPCError(ctx, err)
+		return err
 	}
 	return stream.SendAndClose(resp)
 }
