@@ -9,6 +9,7 @@ import (
 	"os"
 	"testing"
 
+	"example.com/watertight/test/cable"
 	"example.com/watertight/test/shop"
 )
 
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) { os.Exit(live.Main(m)) }
 // rig is a shop whose gateway reaches checkout through a cable that can be cut, and whose traces come here.
 type rig struct {
 	*shop.Lazy
-	checkout *cable
+	checkout *cable.Cable
 	traces   *collector
 }
 
@@ -32,14 +33,14 @@ func newRig() *rig {
 
 func (r *rig) prepare(offset int) (shop.Settings, error) {
 	var err error
-	if r.checkout, err = layCable(fmt.Sprintf("127.0.0.1:%d", 50051+offset)); err != nil {
+	if r.checkout, err = cable.Lay(func() (string, error) { return fmt.Sprintf("127.0.0.1:%d", 50051+offset), nil }); err != nil {
 		return shop.Settings{}, err
 	}
 	if r.traces, err = newCollector(); err != nil {
 		return shop.Settings{}, err
 	}
 	return shop.Settings{
-		Flags: []string{"--env", "gateway.CHECKOUT_ADDR=dns:///" + r.checkout.address()},
+		Flags: []string{"--env", "gateway.CHECKOUT_ADDR=dns:///" + r.checkout.Address()},
 		Environ: []string{
 			"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + r.traces.address(), "OTEL_BSP_SCHEDULE_DELAY=3000",
 			"LOG_FORMAT=json",

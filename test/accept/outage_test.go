@@ -24,8 +24,8 @@ func TestFieldReport_11_AnOrderWhoseAnswerIsLostIsSentOnceAndFoundByItsKey(t *te
 	mended(t, s)
 	body, key := wish(someone(), somethings(t, s, 1)[0].ID, "1"), newKey()
 	before := ordersTaken(t, s)
-	live.checkout.loseAnswers()
-	t.Cleanup(live.checkout.cut)
+	live.checkout.LoseAnswers()
+	t.Cleanup(live.checkout.Cut)
 	answered := make(chan shop.Answer, 1)
 	go func() {
 		a, err := s.Try(t, http.MethodPost, "/api/v1/orders", body, "Idempotency-Key", key)
@@ -35,7 +35,7 @@ func TestFieldReport_11_AnOrderWhoseAnswerIsLostIsSentOnceAndFoundByItsKey(t *te
 		answered <- a
 	}()
 	shop.Eventually(t, 10*time.Second, "checkout has stored the order", func() bool { return ordersTaken(t, s) == before+1 })
-	live.checkout.cut()
+	live.checkout.Cut()
 	if a := <-answered; a.Status != http.StatusServiceUnavailable && a.Status != http.StatusGatewayTimeout {
 		t.Errorf("got %d %s, want 503 or 504", a.Status, a.Body)
 	}

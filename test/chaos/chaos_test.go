@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/watertight/test/cable"
 	"example.com/watertight/test/shop"
 )
 
@@ -176,7 +177,7 @@ func lastLines(s *shop.Shop, process string) string {
 type rig struct {
 	*shop.Lazy
 	seed           uint64 // set before the shop is started
-	postgres, nats *cable
+	postgres, nats *cable.Cable
 }
 
 func newRig() *rig {
@@ -202,14 +203,14 @@ func (r *rig) prepare(int) (shop.Settings, error) {
 		}
 	}
 	var err error
-	if r.postgres, err = layCable(target("postgres", "sql")); err != nil {
+	if r.postgres, err = cable.Lay(target("postgres", "sql")); err != nil {
 		return shop.Settings{}, err
 	}
-	if r.nats, err = layCable(target("nats", "nats")); err != nil {
+	if r.nats, err = cable.Lay(target("nats", "nats")); err != nil {
 		return shop.Settings{}, err
 	}
 	flags := []string{"--restart-backoff", "300ms", "--restart-backoff-max", "300ms",
-		"--via", "postgres=" + r.postgres.address(), "--via", "nats=" + r.nats.address()}
+		"--via", "postgres=" + r.postgres.Address(), "--via", "nats=" + r.nats.Address()}
 	for _, service := range []string{"checkout", "inventory", "payment", "gateway", "search", "recs"} {
 		flags = append(flags, "--replicas", fmt.Sprintf("%s=%d", service, 2+random.IntN(2)))
 	}

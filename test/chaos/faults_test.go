@@ -17,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"example.com/watertight/test/cable"
 	"example.com/watertight/test/shop"
 )
 
@@ -268,22 +269,38 @@ func children(ctx context.Context, parent int) (pids []int, err error) {
 	return pids, nil
 }
 
-func cutting(c *cable) func(context.Context, *rand.Rand) error {
+func cutting(c *cable.Cable) func(context.Context, *rand.Rand) error {
 	return func(context.Context, *rand.Rand) error {
-		c.cut()
+		c.Cut()
 		return nil
 	}
 }
 
-func deafening(c *cable) func(context.Context, *rand.Rand) error {
+func deafening(c *cable.Cable) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, random *rand.Rand) error {
-		c.loseAnswers(ctx, time.Duration(20+random.IntN(480))*time.Millisecond)
+		c.LoseAnswers()
+		pause(ctx, time.Duration(20+random.IntN(480))*time.Millisecond)
+		c.Cut()
 		return nil
 	}
 }
 
-func stalling(c *cable) func(context.Context, *rand.Rand) error {
+func stalling(c *cable.Cable) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, random *rand.Rand) error {
-		return c.stall(ctx, time.Duration(200+random.IntN(1800))*time.Millisecond)
+		resume, ok := c.Stall()
+		if !ok {
+			return errNothing
+		}
+		pause(ctx, time.Duration(200+random.IntN(1800))*time.Millisecond)
+		resume()
+		return nil
+	}
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }

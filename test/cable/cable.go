@@ -1,9 +1,8 @@
-//go:build unix
-
-package chaos
+// Package cable is a TCP connection that a test can hurt: it lies between two processes, and is cut, stalled or made to lose
+// answers while they talk.
+package cable
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -11,8 +10,11 @@ import (
 	"time"
 )
 
-// cable carries connections to a server, and can be hurt.
-type cable struct {
+// dialTimeout bounds the wait for the server behind the cable.
+const dialTimeout = 2 * time.Second
+
+// Cable carries connections to a server. Its methods may be called from any goroutine.
+type Cable struct {
 	listener net.Listener
 	target   func() (string, error)
 
@@ -22,19 +24,21 @@ type cable struct {
 	ends map[net.Conn]struct{}
 }
 
-func layCable(target func() (string, error)) (*cable, error) {
+// Lay lays a cable to the server whose address target tells, at each connection anew. It lasts as long as the process.
+func Lay(target func() (string, error)) (*Cable, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("cable: %w", err)
 	}
-	c := &cable{listener: listener, target: target, ends: map[net.Conn]struct{}{}}
+	c := &Cable{listener: listener, target: target, ends: map[net.Conn]struct{}{}}
 	go c.serve()
 	return c, nil
 }
 
-func (c *cable) address() string { return c.listener.Addr().String() }
+// Address is where the cable begins.
+func (c *Cable) Address() string { return c.listener.Addr().String() }
 
-func (c *cable) serve() {
+func (c *Cable) serve() {
 	for {
 		client, err := c.listener.Accept()
 		if err != nil {
@@ -44,13 +48,13 @@ func (c *cable) serve() {
 	}
 }
 
-func (c *cable) carry(client net.Conn) {
+func (c *Cable) carry(client net.Conn) {
 	defer client.Close()
 	address, err := c.target()
 	if err != nil {
 		return
 	}
-	server, err := net.DialTimeout("tcp", address, 2*time.Second)
+	server, err := net.DialTimeout("tcp", address, dialTimeout)
 	if err != nil {
 		return
 	}
@@ -70,7 +74,7 @@ func (c *cable) carry(client net.Conn) {
 
 // passing is one direction of a connection.
 type passing struct {
-	cable  *cable
+	cable  *Cable
 	to     io.Writer
 	answer bool
 }
@@ -88,8 +92,8 @@ func (p passing) Write(b []byte) (int, error) {
 	return p.to.Write(b)
 }
 
-// cut breaks every connection; new ones work.
-func (c *cable) cut() {
+// Cut breaks every connection; new ones work, and are heard.
+func (c *Cable) Cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.deaf = false
@@ -98,37 +102,26 @@ func (c *cable) cut() {
 	}
 }
 
-// loseAnswers has what the server says get lost for a time, and then cuts: what was asked for is done, and nobody knows.
-func (c *cable) loseAnswers(ctx context.Context, d time.Duration) {
+// LoseAnswers has what the server says get lost until the next Cut: what was asked for is done, and nobody knows.
+func (c *Cable) LoseAnswers() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.deaf = true
-	c.mu.Unlock()
-	pause(ctx, d)
-	c.cut()
 }
 
-// stall lets nothing pass for a time, unless nothing does already.
-func (c *cable) stall(ctx context.Context, d time.Duration) error {
-	free := make(chan struct{})
+// Stall lets nothing pass until resume is called, once. It is false when nothing passes already.
+func (c *Cable) Stall() (resume func(), ok bool) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.free != nil {
-		c.mu.Unlock()
-		return errNothing
+		return nil, false
 	}
+	free := make(chan struct{})
 	c.free = free
-	c.mu.Unlock()
-	pause(ctx, d)
-	c.mu.Lock()
-	c.free = nil
-	c.mu.Unlock()
-	close(free)
-	return nil
-}
-
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+	return func() {
+		c.mu.Lock()
+		c.free = nil
+		c.mu.Unlock()
+		close(free)
+	}, true
 }
