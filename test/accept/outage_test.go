@@ -23,6 +23,7 @@ func TestFieldReport_11_AnOrderWhoseAnswerIsLostIsSentOnceAndFoundByItsKey(t *te
 	s := live.Get(t)
 	mended(t, s)
 	body, key := wish(someone(), somethings(t, s, 1)[0].ID, "1"), newKey()
+	place(t, s, newKey(), wish(someone(), somethings(t, s, 1)[0].ID, "1")) // on a connection that stands: a new one would hear nothing
 	before := ordersTaken(t, s)
 	live.checkout.LoseAnswers()
 	t.Cleanup(live.checkout.Cut)
