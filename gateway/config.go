@@ -23,6 +23,7 @@ type Config struct {
 	MaxHeaderBytes    int           `env:"HTTP_MAX_HEADER_BYTES" envDefault:"16384" help:"most bytes in a request's head"`
 
 	MaxEventStreams   int           `env:"MAX_EVENT_STREAMS" envDefault:"256" help:"order event streams open at once"`
+	MaxBridgeStreams  int           `env:"MAX_BRIDGE_STREAMS" envDefault:"32" help:"people who watch the bridge at once"`
 	EventHeartbeat    time.Duration `env:"EVENT_HEARTBEAT" envDefault:"10s" help:"pause after which a quiet event stream sends a comment"`
 	EventStreamMaxAge time.Duration `env:"EVENT_STREAM_MAX_AGE" envDefault:"10m" help:"age at which an event stream ends; browsers come back"`
 }
@@ -50,6 +51,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxEventStreams < 1 {
 		errs = append(errs, errors.New("MAX_EVENT_STREAMS: must be at least 1"))
+	}
+	if c.MaxBridgeStreams < 1 {
+		errs = append(errs, errors.New("MAX_BRIDGE_STREAMS: must be at least 1"))
 	}
 	return errors.Join(errs...)
 }

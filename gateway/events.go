@@ -13,12 +13,10 @@ import (
 	"example.com/watertight/gateway/exchange"
 	"example.com/watertight/gateway/problem"
 	"example.com/watertight/gateway/shop"
+	"example.com/watertight/gateway/sse"
 	"example.com/watertight/platform/rpc"
 	"example.com/watertight/platform/rpcerr"
 )
-
-// reconnectAfter is how long a browser is asked to wait before it comes back to a stream that ended.
-const reconnectAfter = time.Second
 
 // orderEvents answers GET /api/v1/orders/{id}/events: server-sent events, one per status change, whose id is the change's
 // sequence. It ends after a final status, at drain, at its greatest age, and when the client stops reading; asked again
@@ -37,7 +35,7 @@ func (a *api) orderEvents(w http.ResponseWriter, r *http.Request) error {
 	case a.streams <- struct{}{}:
 		defer func() { <-a.streams }()
 	default:
-		return rpcerr.New(codes.ResourceExhausted, rpcerr.BulkheadFull, "too many event streams are open", rpcerr.RetryAfter(reconnectAfter))
+		return rpcerr.New(codes.ResourceExhausted, rpcerr.BulkheadFull, "too many event streams are open", rpcerr.RetryAfter(sse.ReconnectAfter))
 	}
 	opening, cancel := context.WithTimeout(r.Context(), a.Budgets.Checkout)
 	defer cancel()
@@ -46,17 +44,17 @@ func (a *api) orderEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if r.Method == http.MethodHead {
-		startStream(w)
+		sse.Start(w)
 		return nil
 	}
 	watch := a.watch(r.Context(), order.ID, after)
 	defer watch.stop()
 
-	stream := &eventStream{w: w, control: http.NewResponseController(w), limit: a.cfg.WriteTimeout}
+	var pending *shop.Event   // seen before the stream is open
 	if order.Status.Final() { // then the first thing heard tells 204 from 200
 		select {
 		case first := <-watch.events:
-			stream.pending = &first
+			pending = &first
 		case <-watch.done:
 			if watch.err == nil {
 				w.WriteHeader(http.StatusNoContent)
@@ -66,24 +64,19 @@ func (a *api) orderEvents(w http.ResponseWriter, r *http.Request) error {
 			return rpcerr.New(codes.DeadlineExceeded, rpcerr.Timeout, "the order's events did not come in time")
 		}
 	}
-	startStream(w)
-	if err := a.follow(stream, watch); err != nil && r.Context().Err() == nil {
+	if err := a.follow(w, pending, watch); err != nil && r.Context().Err() == nil {
 		exchange.From(r.Context()).Failure = err // too late for a problem, not for the log
 	}
 	return nil
 }
 
-func startStream(w http.ResponseWriter) {
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // proxies that buffer would hold events back
-	w.WriteHeader(http.StatusOK)
-}
-
-// follow sends what the watch sees until either ends.
-func (a *api) follow(stream *eventStream, watch *watch) error {
-	if err := stream.open(); err != nil {
+// follow sends what is pending, if anything is, and what the watch sees until either side ends.
+func (a *api) follow(w http.ResponseWriter, pending *shop.Event, watch *watch) error {
+	stream, err := sse.Open(w, a.cfg.WriteTimeout)
+	if err == nil && pending != nil {
+		err = sendEvent(stream, *pending)
+	}
+	if err != nil {
 		return err
 	}
 	heartbeat := time.NewTicker(a.cfg.EventHeartbeat)
@@ -91,13 +84,12 @@ func (a *api) follow(stream *eventStream, watch *watch) error {
 	// A client whose network is gone looks alive for as long as the kernel's buffer takes what is sent: age ends that.
 	tooOld := time.After(a.cfg.EventStreamMaxAge)
 	for {
-		var err error
 		select {
 		case event := <-watch.events:
-			err = stream.send(event)
+			err = sendEvent(stream, event)
 			heartbeat.Reset(a.cfg.EventHeartbeat)
 		case <-heartbeat.C:
-			err = stream.write(": still here\n\n")
+			err = stream.Heartbeat()
 		case <-watch.done:
 			return watch.err
 		case <-a.Draining:
@@ -143,45 +135,12 @@ func (w *watch) stop() {
 	<-w.done
 }
 
-// eventStream writes server-sent events. Each write has a deadline of its own, so that a client that stopped reading holds nothing
-// for longer than that.
-type eventStream struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	limit   time.Duration
-	pending *shop.Event // seen before the stream was open
-}
-
-func (s *eventStream) open() error {
-	// The server's read timeout is for the request, which is read; left alone, it would end the stream.
-	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("lift the read deadline: %w", err)
-	}
-	if err := s.write(fmt.Sprintf("retry: %d\n\n", reconnectAfter.Milliseconds())); err != nil || s.pending == nil {
-		return err
-	}
-	return s.send(*s.pending)
-}
-
-func (s *eventStream) send(e shop.Event) error {
+func sendEvent(stream *sse.Stream, e shop.Event) error {
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("event %d: %w", e.Sequence, err)
 	}
-	return s.write(fmt.Sprintf("id: %d\ndata: %s\n\n", e.Sequence, data))
-}
-
-func (s *eventStream) write(text string) error {
-	if err := s.control.SetWriteDeadline(time.Now().Add(s.limit)); err != nil {
-		return fmt.Errorf("set a write deadline: %w", err)
-	}
-	if _, err := s.w.Write([]byte(text)); err != nil {
-		return fmt.Errorf("the client stopped reading: %w", err)
-	}
-	if err := s.control.Flush(); err != nil {
-		return fmt.Errorf("the client stopped reading: %w", err)
-	}
-	return nil
+	return stream.Send(e.Sequence, data)
 }
 
 // lastEventID reads the sequence that the client saw last; 0 when it has seen nothing.

@@ -144,11 +144,11 @@ func TestEvents_GoOnWhenCheckoutRestarts(t *testing.T) {
 }
 
 func TestEvents_QuietStreamsBeatAndOutliveTheRequestTimeouts(t *testing.T) {
-	e := newEdge(t, options{environ: []string{"EVENT_HEARTBEAT=20ms", "HTTP_READ_TIMEOUT=100ms", "HTTP_WRITE_TIMEOUT=200ms", "CHECKOUT_TIMEOUT=100ms"}})
+	e := newEdge(t, options{environ: []string{"EVENT_HEARTBEAT=100ms", "HTTP_READ_TIMEOUT=500ms", "HTTP_WRITE_TIMEOUT=1s", "CHECKOUT_TIMEOUT=500ms"}})
 	e.order(t, "k")
 	events := e.listen(t.Context(), t)
 	wantEvent(t, events, 1, "pending")
-	for beats := 0; beats < 30; { // 600 ms, several times each limit
+	for beats := 0; beats < 30; { // 3 s, several times each limit
 		line, err := events.ReadString('\n')
 		if err != nil {
 			t.Fatalf("after %d heartbeats: %v", beats, err)

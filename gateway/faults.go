@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/watertight/gateway/problem"
+	"example.com/watertight/gateway/report"
 	"example.com/watertight/gateway/route"
 	"example.com/watertight/gateway/shop"
 	"example.com/watertight/gateway/strictjson"
@@ -20,12 +21,6 @@ import (
 // faultsBudget bounds the wait for the broker.
 const faultsBudget = 3 * time.Second
 
-// ServiceFault is the fault of one service.
-type ServiceFault struct {
-	Service string `json:"service"`
-	fault.Fault
-}
-
 // faultTargets are the services that can be made sick. The edge itself is not one of them: it is where faults are cleared.
 func faultTargets() []string {
 	return []string{shop.Checkout, shop.Search, shop.Recs, "inventory", "payment"}
@@ -33,7 +28,7 @@ func faultTargets() []string {
 
 // faultRoutes are there only while faults are enabled; else nothing is at these addresses.
 func (a *api) faultRoutes() []route.Route {
-	if a.Operations == nil || a.Operations.faults == nil {
+	if !a.canFault() {
 		return nil
 	}
 	return []route.Route{
@@ -43,6 +38,8 @@ func (a *api) faultRoutes() []route.Route {
 	}
 }
 
+func (a *api) canFault() bool { return a.Operations != nil && a.Operations.faults != nil }
+
 // faults answers GET /api/v1/faults with what is in force, asked of the broker.
 func (a *api) faults(w http.ResponseWriter, r *http.Request) error {
 	all, err := a.Operations.faults.Get(r.Context(), faultTargets())
@@ -50,7 +47,7 @@ func (a *api) faults(w http.ResponseWriter, r *http.Request) error {
 		return switchAway(r.Context(), err)
 	}
 	return answerJSON(w, http.StatusOK, struct {
-		Faults []ServiceFault `json:"faults"`
+		Faults []report.Fault `json:"faults"`
 	}{sortedFaults(all)})
 }
 
@@ -74,7 +71,7 @@ func (a *api) setFault(w http.ResponseWriter, r *http.Request) error {
 	if err := a.Operations.faults.Put(r.Context(), service, f); err != nil {
 		return switchAway(r.Context(), err)
 	}
-	return answerJSON(w, http.StatusOK, ServiceFault{Service: service, Fault: f})
+	return answerJSON(w, http.StatusOK, report.Fault{Service: service, Fault: f})
 }
 
 // clearFault answers DELETE /api/v1/faults/{service}: the service has no fault from now on, whether it had one or not.
@@ -110,18 +107,18 @@ func switchAway(ctx context.Context, err error) error {
 }
 
 // currentFaults lists the faults as they were last heard of, for the status.
-func (o *Operations) currentFaults() []ServiceFault {
+func (o *Operations) currentFaults() []report.Fault {
 	if o == nil || o.faults == nil {
-		return []ServiceFault{}
+		return []report.Fault{}
 	}
 	return sortedFaults(o.faults.Seen())
 }
 
-func sortedFaults(all map[string]fault.Fault) []ServiceFault {
-	out := make([]ServiceFault, 0, len(all))
+func sortedFaults(all map[string]fault.Fault) []report.Fault {
+	out := make([]report.Fault, 0, len(all))
 	for service, f := range all {
-		out = append(out, ServiceFault{Service: service, Fault: f})
+		out = append(out, report.Fault{Service: service, Fault: f})
 	}
-	slices.SortFunc(out, func(a, b ServiceFault) int { return cmp.Compare(a.Service, b.Service) })
+	slices.SortFunc(out, func(a, b report.Fault) int { return cmp.Compare(a.Service, b.Service) })
 	return out
 }

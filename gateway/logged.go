@@ -3,6 +3,7 @@ package gateway
 import (
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"time"
 
@@ -11,9 +12,10 @@ import (
 	"example.com/watertight/gateway/problem"
 )
 
-// logged starts the exchange, answers it with a 500 when its handler panics, and writes its one log line at the end.
-func logged(log *slog.Logger, proxies clientip.Proxies, next http.Handler) http.Handler {
+// logged starts the exchange, answers it with a 500 when its handler panics, and at the end counts it and writes its one log line.
+func logged(log *slog.Logger, proxies clientip.Proxies, traffic *traffic, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		end := traffic.begin()
 		e := exchange.New(r, proxies.Of(r))
 		r = r.WithContext(e.Context(r.Context()))
 		w.Header().Set(exchange.RequestIDHeader, e.RequestID)
@@ -28,6 +30,7 @@ func logged(log *slog.Logger, proxies clientip.Proxies, next http.Handler) http.
 					panicked = nil
 				}
 			}
+			end(answer.status)
 			writeLine(log, r, e, answer)
 			if panicked != nil { // part of the answer is out: only cutting the connection tells the client
 				panic(http.ErrAbortHandler)
@@ -53,15 +56,26 @@ func writeLine(log *slog.Logger, r *http.Request, e *exchange.Exchange, answer *
 		slog.Int("status", answer.status),
 		slog.Int64("bytes", answer.bytes),
 		slog.Float64("ms", float64(time.Since(e.Arrival).Microseconds())/1000),
-		slog.String("client", e.Client.String()),
-	}
-	if e.Customer != "" {
-		attrs = append(attrs, slog.String("customer", e.Customer))
+		// Neither the customer nor the whole address: both are personal data, and a log goes far and is kept long.
+		slog.String("client", coarse(e.Client)),
 	}
 	if e.Failure != nil {
 		attrs = append(attrs, slog.String("error", e.Failure.Error()))
 	}
 	log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+// coarse is the part of an address that many share: the first three bytes of four, or of sixteen the first six.
+func coarse(client netip.Addr) string {
+	bits := 48
+	if client = client.Unmap(); client.Is4() {
+		bits = 24
+	}
+	prefix, err := client.Prefix(bits)
+	if err != nil {
+		return ""
+	}
+	return prefix.String()
 }
 
 // answerWriter notes what was answered.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"example.com/watertight/gateway/report"
 	"example.com/watertight/platform/broker"
 	"example.com/watertight/platform/fault"
 	"example.com/watertight/platform/lifecycle"
@@ -63,13 +64,13 @@ func (o *Operations) oldestPending() *float64 {
 }
 
 // services lists what is known of the shop's processes; a service is ready when one of its instances is.
-func (o *Operations) services() []ServiceStatus {
-	out := []ServiceStatus{}
+func (o *Operations) services() []report.Service {
+	out := []report.Service{}
 	if o == nil {
 		return out
 	}
 	for _, s := range o.fleet.Services() {
-		out = append(out, ServiceStatus{Name: s.Name, Ready: s.Ready > 0, Restarts: s.Restarts})
+		out = append(out, report.Service{Name: s.Name, Ready: s.Ready > 0, Restarts: s.Restarts})
 	}
 	return out
 }

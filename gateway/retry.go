@@ -10,11 +10,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// RetryConfig is for showing a retry storm, and never for service: the defaults are one layer of retries, in the channel, under
-// a budget of about a tenth of the calls.
+// RetryConfig is where retries are made. The default is one layer, in the channel, under a budget of about a tenth of the calls;
+// none is for a proxy that makes them instead, and more is for showing a retry storm, never for service.
 type RetryConfig struct {
 	Budget string `env:"BUDGET" envDefault:"on" help:"on, or off to see a retry storm: the channels then retry however many calls fail"`
-	Layers int    `env:"LAYERS" envDefault:"1" help:"1, or 2 to see a storm grow: recs and search are tried 3 times here, each time 3 times by its channel"`
+	Layers int    `env:"LAYERS" envDefault:"1" help:"1; 0 where a proxy retries instead; 2 shows a storm grow: recs and search are tried 3 times here, and each time 3 times by the channel"`
 }
 
 // Validate checks the choices.
@@ -23,8 +23,8 @@ func (c RetryConfig) Validate() error {
 	if c.Budget != "on" && c.Budget != "off" {
 		errs = append(errs, fmt.Errorf("BUDGET: must be on or off, got %q", c.Budget))
 	}
-	if c.Layers != 1 && c.Layers != 2 {
-		errs = append(errs, fmt.Errorf("LAYERS: must be 1 or 2, got %d", c.Layers))
+	if c.Layers < 0 || c.Layers > 2 {
+		errs = append(errs, fmt.Errorf("LAYERS: must be 0, 1 or 2, got %d", c.Layers))
 	}
 	return errors.Join(errs...)
 }

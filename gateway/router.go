@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
@@ -91,6 +92,7 @@ func notFound() problem.Problem {
 
 // named gives the request's span, metrics and log line the name of its route, never the address itself.
 func named(path string, next http.Handler) http.Handler {
+	path = strings.TrimSuffix(path, "{$}") // Go's word for the end of a path
 	attribute := semconv.HTTPRoute(path)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		exchange.From(r.Context()).Route = path

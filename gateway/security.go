@@ -4,16 +4,14 @@ import (
 	"net/http"
 
 	"example.com/watertight/gateway/exchange"
+	"example.com/watertight/gateway/page"
 	"example.com/watertight/gateway/problem"
 )
 
-// contentPolicy lets a page load what this shop serves and nothing else: no inline script or style, no frames, no other
-// site. A page that needs a hash or a nonce sets its own header. For JSON it does nothing.
-const contentPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; " +
-	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-
-// securityHeaders sets what browsers need to be told. There are no CORS headers: other sites have no business here.
+// securityHeaders sets what browsers need to be told; a page with inline style sets a policy of its own, with its hash. There
+// are no CORS headers: other sites have no business here.
 func securityHeaders(next http.Handler) http.Handler {
+	contentPolicy := page.Policy(nil, nil)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", contentPolicy)

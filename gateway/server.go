@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -15,7 +16,9 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"example.com/watertight/gateway/bridge"
 	"example.com/watertight/gateway/poison"
+	"example.com/watertight/gateway/report"
 	"example.com/watertight/gateway/route"
 	"example.com/watertight/gateway/shop"
 )
@@ -31,7 +34,7 @@ type Deps struct {
 	Shop    *shop.Shop
 	Budgets Budgets
 	// Upstreams says how each upstream is doing, for /api/v1/status; nil when calls cross no network.
-	Upstreams func() []UpstreamStatus
+	Upstreams func() []report.Upstream
 	// Suspects lists the products whose requests seem to kill recs, for /api/v1/status; may be nil.
 	Suspects func() []poison.Suspect
 	// Version is the build, Design the shape of the shop (split, shared-pool, ...), both for /api/v1/status.
@@ -40,6 +43,9 @@ type Deps struct {
 	Draining <-chan struct{}
 	// Operations knows who runs and sets faults; nil when there is no broker to know it from.
 	Operations *Operations
+	// Worker runs a loop for as long as the process lives, as lifecycle.Process.Worker does. Nil leaves the bridge out, which
+	// needs one.
+	Worker func(name string, run func(ctx context.Context) error)
 	// Storefront are the routes of the pages; may be nil.
 	Storefront []route.Route
 	// Guard, when set, wraps each route that has a feature: one process that holds all features takes the feature's slot
@@ -56,7 +62,9 @@ type Deps struct {
 type api struct {
 	Deps
 	cfg     Config
-	streams chan struct{} // one element per open event stream
+	streams chan struct{} // one element per open event stream of an order
+	traffic traffic
+	bridge  *bridge.Bridge // nil: there is none
 }
 
 // NewHandler returns the whole edge as a handler: routes, and around them limits, logs and telemetry.
@@ -69,19 +77,47 @@ func NewHandler(cfg Config, deps Deps) (http.Handler, error) {
 	}
 	a := &api{Deps: deps, cfg: cfg, streams: make(chan struct{}, cfg.MaxEventStreams)}
 
-	h := newRouter(slices.Concat(a.routes(), a.faultRoutes(), deps.Storefront), cfg.WriteTimeout, deps.Guard)
+	if err := a.manBridge(); err != nil {
+		return nil, err
+	}
+
+	h := newRouter(slices.Concat(a.routes(), deps.Storefront), cfg.WriteTimeout, deps.Guard)
 	h = sameOrigin(h)
 	h = limitClients(cfg.ClientRate, h)
 	h = canonicalPath(h)
 	h = securityHeaders(h)
-	h = logged(deps.Log, cfg.TrustedProxies, h)
+	h = logged(deps.Log, cfg.TrustedProxies, &a.traffic, h)
 	// A name of our own in place of the Host header's, which is whatever a client likes.
 	return otelhttp.NewHandler(h, "gateway", otelhttp.WithServerName("gateway:80"), otelhttp.WithTracerProvider(deps.TracerProvider),
 		otelhttp.WithMeterProvider(deps.MeterProvider), otelhttp.WithPropagators(deps.Propagator)), nil
 }
 
-// routes is the JSON API.
+// manBridge sets the bridge up and has it look at what the process knows.
+func (a *api) manBridge() (err error) {
+	if a.Worker == nil {
+		return nil
+	}
+	var targets []string
+	if a.canFault() {
+		targets = faultTargets()
+	}
+	a.bridge, err = bridge.New(bridge.Config{
+		MaxStreams: a.cfg.MaxBridgeStreams, Heartbeat: a.cfg.EventHeartbeat, WriteTimeout: a.cfg.WriteTimeout, MaxAge: a.cfg.EventStreamMaxAge,
+	}, bridge.Deps{Report: a.report, FaultTargets: targets, Draining: a.Draining})
+	if err != nil {
+		return err
+	}
+	a.Worker("bridge", a.bridge.Run)
+	return nil
+}
+
+// routes is all that the edge serves but the storefront.
 func (a *api) routes() []route.Route {
+	return slices.Concat(a.shopRoutes(), a.faultRoutes(), a.bridge.Routes())
+}
+
+// shopRoutes is the JSON API of the shop.
+func (a *api) shopRoutes() []route.Route {
 	b := a.Budgets
 	return []route.Route{
 		{Method: http.MethodGet, Path: "/api/v1/products", Feature: shop.Search, Budget: b.Search, Handler: endpoint(a.products)},
@@ -91,6 +127,7 @@ func (a *api) routes() []route.Route {
 		{Method: http.MethodGet, Path: "/api/v1/orders/{id}", Feature: shop.Checkout, Budget: b.Checkout, Handler: endpoint(a.order)},
 		{Method: http.MethodGet, Path: "/api/v1/orders/{id}/events", Handler: endpoint(a.orderEvents)},
 		{Method: http.MethodGet, Path: "/api/v1/status", Handler: endpoint(a.status)},
+		{Method: http.MethodGet, Path: "/api/v1/openapi.json", Handler: endpoint(a.openAPI)},
 	}
 }
 

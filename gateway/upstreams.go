@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/watertight/gateway/poison"
+	"example.com/watertight/gateway/report"
 	"example.com/watertight/gateway/shop"
 	"example.com/watertight/platform/rpc"
 	"example.com/watertight/platform/upstream"
@@ -108,6 +109,9 @@ func Connect(cfg UpstreamsConfig, telemetry rpc.ClientDeps, reg prometheus.Regis
 	}
 	searchReads := []string{searchv1.SearchService_SearchProducts_FullMethodName, searchv1.SearchService_GetProducts_FullMethodName}
 	checkoutReads := []string{checkoutv1.CheckoutService_GetOrder_FullMethodName}
+	if cfg.Retry.Layers == 0 {
+		searchReads, checkoutReads = nil, nil
+	}
 	for _, to := range []struct {
 		name    string
 		cfg     upstream.Config
@@ -147,6 +151,7 @@ func (u *Upstreams) connect(name string, cfg upstream.Config, deps rpc.ClientDep
 		deps.ShardSize = u.cfg.RecsShardSize
 		options = append(options, grpc.WithStatsHandler(u.poison), grpc.WithChainUnaryInterceptor(byCustomer))
 	}
+	deps.Peer = name
 	conn, err := rpc.Dial(cfg.Addr, deps, options...)
 	if err != nil {
 		return fmt.Errorf("upstream %s: %w", name, err)
@@ -171,13 +176,13 @@ func (u *Upstreams) Backends(log *slog.Logger) shop.Backends {
 }
 
 // Status is how each upstream is doing.
-func (u *Upstreams) Status() []UpstreamStatus {
-	out := make([]UpstreamStatus, 0, len(u.guards))
+func (u *Upstreams) Status() []report.Upstream {
+	out := make([]report.Upstream, 0, len(u.guards))
 	for _, guard := range u.guards {
 		s := guard.Status()
-		out = append(out, UpstreamStatus{
+		out = append(out, report.Upstream{
 			Name: s.Name, Breaker: s.Breaker, InFlight: s.InFlight, Queued: s.Queued,
-			Limits: UpstreamLimits{Scope: limitsScope, Limits: s.Limits}, Outcomes: s.Outcomes,
+			Limits: report.Limits{Scope: report.PerReplica, Limits: s.Limits}, Outcomes: s.Outcomes,
 		})
 	}
 	return out

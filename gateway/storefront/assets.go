@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 
+	"example.com/watertight/gateway/page"
 	"example.com/watertight/gateway/problem"
 )
 
@@ -20,10 +21,10 @@ var staticFiles embed.FS
 type asset struct {
 	address     string // with the hash of its content
 	contentType string
-	body        body
+	body        page.Body
 }
 
-// assets are the static files by name, such as shop.css.
+// assets are the static files by name, such as order.js.
 type assets map[string]asset
 
 func loadAssets() (assets, error) {
@@ -42,7 +43,7 @@ func loadAssets() (assets, error) {
 		all[e.Name()] = asset{
 			address:     "/static/" + strings.TrimSuffix(e.Name(), ext) + "." + hex.EncodeToString(sum[:6]) + ext,
 			contentType: mime.TypeByExtension(ext),
-			body:        newBody(content),
+			body:        page.NewBody(content),
 		}
 	}
 	return all, nil
@@ -58,7 +59,7 @@ func (a assets) address(name string) (string, error) {
 }
 
 // static answers GET /static/{file}. While a release rolls out, a page of one build may ask another build for its files: an
-// unknown hash gets this build's file, not to be kept, because an old style is better than none.
+// unknown hash gets this build's file, not to be kept, because an old script is better than none.
 func (s *Storefront) static(w http.ResponseWriter, r *http.Request) error {
 	file := r.PathValue("file")
 	ext := path.Ext(file)
@@ -73,6 +74,6 @@ func (s *Storefront) static(w http.ResponseWriter, r *http.Request) error {
 	if it.address == r.URL.Path {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	it.body.send(w, r, http.StatusOK)
+	it.body.Send(w, r, http.StatusOK)
 	return nil
 }

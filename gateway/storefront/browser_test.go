@@ -1,6 +1,8 @@
 package storefront_test
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -256,7 +258,13 @@ func faults(p page) []string {
 		}
 		switch n.Data {
 		case "style":
-			report("a style element")
+			if css := n.FirstChild.Data; strings.Contains(css, "@import") || strings.Contains(css, "url(") {
+				report("a style that asks for more")
+			}
+			sum := sha256.Sum256([]byte(n.FirstChild.Data))
+			if policy := p.Header.Get("Content-Security-Policy"); !strings.Contains(policy, base64.StdEncoding.EncodeToString(sum[:])) {
+				report("a style element that the policy %q does not allow", policy)
+			}
 		case "script":
 			if attr(n, "src") == "" || text(n) != "" {
 				report("an inline script")

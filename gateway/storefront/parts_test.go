@@ -61,16 +61,6 @@ func TestPictures_SayWhatAThingIsAndNeverChange(t *testing.T) {
 	}
 }
 
-func TestAcceptsGzip(t *testing.T) {
-	for header, want := range map[string]bool{
-		"": false, "gzip": true, "br, gzip": true, "GZIP;q=0.5": true, "gzip;q=0": false, "gzip; q=0.000": false, "gzip;q=x": false, "gzipped": false, "identity": false,
-	} {
-		if got := acceptsGzip(header); got != want {
-			t.Errorf("%q: got %v, want %v", header, got, want)
-		}
-	}
-}
-
 func TestBasket_WithoutWhatWasOrdered(t *testing.T) {
 	full := basket{Currency: "GBP", Lines: []line{{"A", "a", 1, 3}, {"B", "b", 2, 1}, {"C", "c", 3, 1}}}
 	got := full.without(basket{Currency: "GBP", Lines: []line{{"a", "a", 9, 1}, {"B", "b", 2, 5}, {"D", "d", 1, 1}}})

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"example.com/watertight/gateway/page"
 	"example.com/watertight/gateway/route"
 	"example.com/watertight/gateway/shop"
 )
@@ -34,6 +35,8 @@ type Storefront struct {
 	assets   assets
 	pictures pictures
 	pages    pages
+	style    page.Inline
+	policy   string
 }
 
 // New prepares the pages. An error means that an embedded template or file is broken.
@@ -53,7 +56,10 @@ func New(s Shop, b Budgets) (*Storefront, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Storefront{shop: s, budgets: b, assets: assets, pictures: pictures, pages: pages}, nil
+	style := page.Style(page.BaseStyle() + shopStyle)
+	return &Storefront{
+		shop: s, budgets: b, assets: assets, pictures: pictures, pages: pages, style: style, policy: page.Policy([]page.Inline{style}, nil),
+	}, nil
 }
 
 // Routes are all addresses of the storefront. The basket and the form to order need no service.

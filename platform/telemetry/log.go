@@ -13,8 +13,8 @@ import (
 )
 
 // NewLogger returns a logger that writes one line a record to out, with the service's name and, when the context has
-// them, trace_id and span_id. level is debug, info, warn or error; format is json, text, or empty for text on a terminal
-// and JSON elsewhere.
+// them, trace_id and span_id. Of warnings and errors that come by the hundred it writes a sample. level is debug, info, warn
+// or error; format is json, text, or empty for text on a terminal and JSON elsewhere.
 func NewLogger(out io.Writer, level, format, service string) (*slog.Logger, error) {
 	var lowest slog.Level
 	if err := lowest.UnmarshalText([]byte(level)); err != nil {
@@ -35,7 +35,7 @@ func NewLogger(out io.Writer, level, format, service string) (*slog.Logger, erro
 	default:
 		return nil, fmt.Errorf("LOG_FORMAT: must be json or text, not %q", format)
 	}
-	return slog.New(traced{handler}).With("service", service), nil
+	return slog.New(newSampled(traced{handler})).With("service", service), nil
 }
 
 func terminal(out io.Writer) bool {

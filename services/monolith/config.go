@@ -12,6 +12,7 @@ import (
 	"example.com/watertight/platform/broker"
 	"example.com/watertight/platform/bulkhead"
 	"example.com/watertight/platform/fault"
+	"example.com/watertight/platform/mtls"
 	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/telemetry"
 	"example.com/watertight/services/checkout"
@@ -32,6 +33,7 @@ type Settings struct {
 	Broker    broker.Config
 	Faults    fault.Config
 	Process   gateway.ProcessConfig
+	TLS       mtls.Config
 	Telemetry telemetry.Config
 	Outbox    outbox.Config
 	Checkout  checkout.Config

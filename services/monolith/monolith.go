@@ -13,10 +13,12 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/watertight/gateway"
+	"example.com/watertight/gateway/report"
 	"example.com/watertight/gateway/shop"
 	"example.com/watertight/gateway/storefront"
 	"example.com/watertight/platform/broker"
 	"example.com/watertight/platform/lifecycle"
+	"example.com/watertight/platform/mtls"
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpc"
 	"example.com/watertight/platform/telemetry"
@@ -30,6 +32,7 @@ type Monolith struct {
 	cfg       Settings
 	log       *slog.Logger
 	telemetry *telemetry.Telemetry
+	tls       *mtls.Identity // nil: plain text
 	process   *lifecycle.Process
 	broker    *nats.Conn // nil without NATS_URL
 	announcer *broker.Announcer
@@ -79,6 +82,10 @@ func (m *Monolith) setUpProcess(ctx context.Context, out io.Writer) (err error) 
 		return err
 	}
 	m.process.Closer("telemetry", m.telemetry.Shutdown)
+	if m.tls, err = mtls.Open(m.cfg.TLS); err != nil {
+		return err
+	}
+	m.process.Closer("certificates", m.tls.Close)
 	m.pools, err = newPools(m.cfg.Pools, m.cfg.Roles.Features, m.telemetry.Registry)
 	return err
 }
@@ -108,6 +115,7 @@ func (m *Monolith) openChannels(context.Context) (err error) {
 	if m.channel, err = newChannel(m.pools, deps, m.cfg.GRPC.MaxStreams, m.faults.unary); err != nil {
 		return err
 	}
+	deps.TLS, deps.Callers = m.tls, callers() // nobody has to prove anything within the process
 	m.grpc, err = rpc.NewServer(rpc.ServerConfig{
 		Addr: m.cfg.GRPC.Addr, MaxStreams: m.cfg.GRPC.MaxStreams, MaxConnectionAge: m.cfg.GRPC.MaxConnectionAge,
 	}, deps)
@@ -124,7 +132,7 @@ func (m *Monolith) connectUpstreams(context.Context) (err error) {
 		return nil
 	}
 	m.upstream, err = gateway.Connect(m.cfg.Upstreams, rpc.ClientDeps{
-		TracerProvider: m.telemetry.TracerProvider, MeterProvider: m.telemetry.MeterProvider, Propagator: m.telemetry.Propagator,
+		TracerProvider: m.telemetry.TracerProvider, MeterProvider: m.telemetry.MeterProvider, Propagator: m.telemetry.Propagator, TLS: m.tls,
 	}, m.telemetry.Registry, missing...)
 	if err != nil {
 		return err
@@ -170,7 +178,7 @@ func (m *Monolith) serveHTTP(context.Context) error {
 	deps := gateway.Deps{
 		Shop: behind, Budgets: budgets, Upstreams: m.status, Storefront: pages.Routes(), Guard: m.pools.guard,
 		Operations: gateway.Operate(m.broker, m.cfg.Faults.Enabled, m.process, m.log),
-		Version:    telemetry.Version(), Design: m.cfg.Design(), Draining: m.process.Draining(),
+		Version:    telemetry.Version(), Design: m.cfg.Design(), Draining: m.process.Draining(), Worker: m.process.Worker,
 		Log: m.log, TracerProvider: m.telemetry.TracerProvider, MeterProvider: m.telemetry.MeterProvider, Propagator: m.telemetry.Propagator,
 	}
 	if m.upstream != nil {
@@ -190,14 +198,14 @@ func (m *Monolith) serveHTTP(context.Context) error {
 }
 
 // status lists the features of this process and the upstreams for the others, always in the same order.
-func (m *Monolith) status() []gateway.UpstreamStatus {
-	elsewhere := map[string]gateway.UpstreamStatus{}
+func (m *Monolith) status() []report.Upstream {
+	elsewhere := map[string]report.Upstream{}
 	if m.upstream != nil {
 		for _, s := range m.upstream.Status() {
 			elsewhere[s.Name] = s
 		}
 	}
-	var out []gateway.UpstreamStatus
+	var out []report.Upstream
 	budgets := m.cfg.Upstreams.Budgets()
 	timeouts := map[string]int64{
 		shop.Checkout: budgets.Checkout.Milliseconds(), shop.Search: budgets.Search.Milliseconds(), shop.Recs: budgets.Recs.Milliseconds(),

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"example.com/watertight/gateway"
 	"example.com/watertight/gateway/problem"
+	"example.com/watertight/gateway/report"
 	"example.com/watertight/platform/rpcerr"
 	"example.com/watertight/platform/upstream"
 )
@@ -58,11 +58,11 @@ func judge(err error) outcome {
 const noBreaker = "none"
 
 // status shows a compartment as an upstream of the process: what it holds of its pool, and the pool's limits.
-func (c *compartment) status(timeoutMS int64) gateway.UpstreamStatus {
+func (c *compartment) status(timeoutMS int64) report.Upstream {
 	limits := c.pool.Stats()
-	s := gateway.UpstreamStatus{
+	s := report.Upstream{
 		Name: c.name, Breaker: noBreaker, InFlight: int(c.inFlight.Load()), Queued: int(c.queued.Load()),
-		Limits: gateway.UpstreamLimits{
+		Limits: report.Limits{
 			Scope:  "per process, in the pool " + c.poolName,
 			Limits: upstream.Limits{MaxInFlight: limits.Size, MaxQueue: limits.Queue, TimeoutMS: timeoutMS},
 		},

@@ -3,6 +3,7 @@ package monolith
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,7 @@ import (
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/postgres"
+	"example.com/watertight/platform/rpc"
 	"example.com/watertight/services/checkout"
 	"example.com/watertight/services/inventory"
 	"example.com/watertight/services/payment"
@@ -34,6 +36,15 @@ type ground struct {
 	pool     *pgxpool.Pool
 	database postgres.Config
 	registry prometheus.Registerer
+}
+
+// callers may call the services over the network: the same as if each was a process of its own.
+func callers() rpc.Callers {
+	all := rpc.Callers{}
+	for _, of := range []rpc.Callers{checkout.Callers(), inventory.Callers(), payment.Callers(), search.Callers(), recs.Callers()} {
+		maps.Copy(all, of)
+	}
+	return all
 }
 
 // addServices makes the services that run here and registers each with both channels.

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"example.com/watertight/gateway"
+	"example.com/watertight/gateway/report"
 	"example.com/watertight/platform/broker/brokertest"
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/fault"
@@ -192,21 +192,17 @@ func (s *shop) fault(t testing.TB, service, body string) {
 	}
 }
 
-// status is what /api/v1/status says.
-type status struct {
-	Design    string
-	Upstreams []gateway.UpstreamStatus
-	Services  []gateway.ServiceStatus
+// shopStatus is what /api/v1/status says.
+type shopStatus struct{ report.Status }
+
+func (s *shop) status(t testing.TB) shopStatus {
+	t.Helper()
+	return decode[shopStatus](t, s.get(t, "/api/v1/status"))
 }
 
-func (s *shop) status(t testing.TB) status {
+func (s shopStatus) upstream(t testing.TB, name string) report.Upstream {
 	t.Helper()
-	return decode[status](t, s.get(t, "/api/v1/status"))
-}
-
-func (s status) upstream(t testing.TB, name string) gateway.UpstreamStatus {
-	t.Helper()
-	i := slices.IndexFunc(s.Upstreams, func(u gateway.UpstreamStatus) bool { return u.Name == name })
+	i := slices.IndexFunc(s.Upstreams, func(u report.Upstream) bool { return u.Name == name })
 	if i < 0 {
 		t.Fatalf("no upstream %s in %+v", name, s)
 	}

@@ -37,12 +37,24 @@ func reach(dir string) (patterns []string, known bool) {
 		return []string{"proto", "platform"}, true
 	case dir == "lab":
 		return []string{"proto", "platform", "services/*", "gateway"}, true
-	case dir == "test", dir == "test/bench":
+	case dir == "test", dir == "test/bench", dir == "test/e2e", dir == "test/manifests":
 		return []string{"proto", "platform", "services/*", "gateway", "lab"}, true
-	case dir == "tools", path.Dir(dir) == "tools":
+	case dir == "tools", path.Dir(dir) == "tools", path.Dir(dir) == "test/cluster":
 		return nil, true
+	case dir == "test/cluster":
+		return []string{"tools/images"}, true
+	case dir == "test/openapi":
+		return []string{"proto", "platform", "gateway"}, true
+	case dir == "test/browser", dir == "test/observability":
+		return []string{"proto", "platform", "test"}, true
 	}
 	return nil, false
+}
+
+// standsAlone reports whether the module is kept out of the workspace because its versions must not mix with ours: the
+// tools that others wrote, and the parts of the test cluster that are built from Kubernetes' modules.
+func standsAlone(dir string) bool {
+	return dir == "tools" || dir == "tools/lint" || path.Dir(dir) == "test/cluster"
 }
 
 // Check reads the repository in fsys and returns its breaches, one line each, sorted; none is the good case. An error
@@ -163,7 +175,7 @@ func checkImports(fsys fs.FS, dir string, allowed, modules []string) ([]string, 
 	return breaches, err
 }
 
-// checkGoWork makes sure that the workspace holds every module except the tools, whose versions must not mix with ours.
+// checkGoWork makes sure that the workspace holds every module except those that stand alone.
 func checkGoWork(fsys fs.FS, modules []string) ([]string, error) {
 	data, err := fs.ReadFile(fsys, "go.work")
 	if err != nil {
@@ -179,8 +191,8 @@ func checkGoWork(fsys fs.FS, modules []string) ([]string, error) {
 	}
 	var breaches []string
 	for _, dir := range modules {
-		if isTool := dir == "tools" || path.Dir(dir) == "tools"; used[dir] == isTool {
-			breaches = append(breaches, fmt.Sprintf("go.work: %s: in the workspace is %t, want %t", dir, used[dir], !isTool))
+		if alone := standsAlone(dir); used[dir] == alone {
+			breaches = append(breaches, fmt.Sprintf("go.work: %s: in the workspace is %t, want %t", dir, used[dir], !alone))
 		}
 	}
 	return breaches, nil

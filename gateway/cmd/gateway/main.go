@@ -12,12 +12,13 @@ import (
 	"example.com/watertight/gateway/storefront"
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/lifecycle"
+	"example.com/watertight/platform/mtls"
 	"example.com/watertight/platform/rpc"
 	"example.com/watertight/platform/shard"
 	"example.com/watertight/platform/telemetry"
 )
 
-const about = "gateway: the shop's HTTP edge. It serves the JSON API under /api/v1 and the storefront's pages, and calls checkout, search and recs over gRPC."
+const about = "gateway: the shop's HTTP edge. It serves the JSON API under /api/v1, the storefront and the bridge; it calls checkout, search and recs."
 
 // settings are all variables of the process.
 type settings struct {
@@ -25,6 +26,7 @@ type settings struct {
 	Upstreams  gateway.UpstreamsConfig
 	Operations gateway.OperationsConfig
 	Process    gateway.ProcessConfig
+	TLS        mtls.Config
 	Telemetry  telemetry.Config
 }
 
@@ -55,8 +57,13 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 		return err
 	}
 	process.Closer("telemetry", tel.Shutdown)
+	identity, err := mtls.Open(cfg.TLS)
+	if err != nil {
+		return err
+	}
+	process.Closer("certificates", identity.Close)
 	upstreams, err := gateway.Connect(cfg.Upstreams, rpc.ClientDeps{
-		TracerProvider: tel.TracerProvider, MeterProvider: tel.MeterProvider, Propagator: tel.Propagator,
+		TracerProvider: tel.TracerProvider, MeterProvider: tel.MeterProvider, Propagator: tel.Propagator, TLS: identity,
 	}, tel.Registry)
 	if err != nil {
 		return err
@@ -74,7 +81,7 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	}
 	handler, err := gateway.NewHandler(cfg.HTTP, gateway.Deps{
 		Shop: behind, Budgets: budgets, Upstreams: upstreams.Status, Suspects: upstreams.Suspects, Storefront: pages.Routes(), Operations: operations,
-		Version: telemetry.Version(), Design: "split", Draining: process.Draining(),
+		Version: telemetry.Version(), Design: "split", Draining: process.Draining(), Worker: process.Worker,
 		Log: log, TracerProvider: tel.TracerProvider, MeterProvider: tel.MeterProvider, Propagator: tel.Propagator,
 	})
 	if err != nil {

@@ -1,0 +1,17 @@
+module example.com/watertight/test/browser
+
+go 1.26.0
+
+replace example.com/watertight/proto => ../../proto
+
+replace example.com/watertight/platform => ../../platform
+
+replace example.com/watertight/test => ..
+
+require (
+	example.com/watertight/test v0.0.0
+	github.com/chromedp/cdproto v0.160.1
+	github.com/chromedp/chromedp v0.23.1
+)
+
+require github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
