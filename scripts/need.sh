@@ -13,6 +13,10 @@ for program in "$@"; do
       read -r program _ <<<"$(go env CC)"
       why="a C compiler (Debian, Ubuntu: apt-get install gcc libc6-dev); Go's race detector is linked with it"
       ;;
+    docker) why="Docker: https://docs.docker.com/engine/install" ;;
+    kind) why="kind: https://kind.sigs.k8s.io/docs/user/quick-start" ;;
+    minikube) why="minikube: https://minikube.sigs.k8s.io/docs/start" ;;
+    kubectl) why="kubectl: https://kubernetes.io/docs/tasks/tools" ;;
     *) why="$program" ;;
   esac
   if ! command -v "$program" >/dev/null; then

@@ -144,8 +144,15 @@ func quietly(log *slog.Logger) otel.ErrorHandler {
 	})
 }
 
-// Version is the build's: the module version, or the first twelve digits of the commit, or "dev".
+// release is for the linker to set: -X example.com/watertight/platform/telemetry.release=0.1.0. The images are built without
+// the commit, so that their content changes only with the code.
+var release string //nolint:gochecknoglobals // the linker sets nothing else, and nobody sets it later
+
+// Version is the build's: its release, or the module version, or the first twelve digits of the commit, or "dev".
 func Version() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "dev"
