@@ -16,7 +16,7 @@ type Sending struct {
 	ClientRetries int           `default:"0" placeholder:"N" help:"Play clients that try again at once, up to N times (${default})."`
 	MaxInFlight   int           `default:"0" placeholder:"N" help:"Most requests that wait at once; more are lost (0: as many as the rate can make)."`
 	LateAfter     time.Duration `default:"1ms" help:"Delay from which a start counts as late (${default})."`
-	Acked         string        `placeholder:"FILE" type:"path" help:"Write the id of each acknowledged order to FILE, at once, for lab check --acked."`
+	Acked         string        `placeholder:"FILE" type:"path" help:"Write each acknowledged order's id to FILE at once, for lab check; - is the output, before the report."`
 	RunID         string        `name:"run-id" placeholder:"ID" help:"Part of each idempotency key; the same again means the same orders (default: a new one)."`
 	Output        string        `short:"o" enum:"table,json" default:"table" help:"table or json."`
 }
@@ -26,10 +26,14 @@ func (s Sending) Options() Options {
 	return Options{Timeout: s.Timeout, ClientRetries: s.ClientRetries, MaxInFlight: s.MaxInFlight, LateAfter: s.LateAfter}
 }
 
-// OpenAcked opens the file of acknowledged orders, and empties it; without one it returns nil. done closes it.
-func (s Sending) OpenAcked() (acked io.Writer, done func() error, err error) {
-	if s.Acked == "" {
+// OpenAcked opens the file of acknowledged orders, and empties it; without one it returns nil, and out when it is -. done
+// closes it.
+func (s Sending) OpenAcked(out io.Writer) (acked io.Writer, done func() error, err error) {
+	switch s.Acked {
+	case "":
 		return nil, func() error { return nil }, nil
+	case "-":
+		return out, func() error { return nil }, nil
 	}
 	file, err := os.Create(s.Acked)
 	if err != nil {
@@ -101,7 +105,7 @@ func (f *Flags) Execute(ctx context.Context, out, errOut io.Writer, defaultTarge
 	if err != nil {
 		return err
 	}
-	acked, done, err := f.OpenAcked()
+	acked, done, err := f.OpenAcked(out)
 	if err != nil {
 		return err
 	}

@@ -282,6 +282,33 @@ func TestDeclare_ClearsTheFaultsOfTheLastRun(t *testing.T) {
 	}
 }
 
+func TestDeclareBuckets_LeavesWhatIsInThem(t *testing.T) {
+	config := broker(t)
+	_, admin := streams(t, config, Admin)
+	faults, err := admin.KeyValue(t.Context(), FaultsBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := faults.PutString(t.Context(), "recs", "slow"); err != nil {
+		t.Fatal(err)
+	}
+	if err := DeclareBuckets(t.Context(), config.URL(Admin)); err != nil {
+		t.Fatal(err)
+	}
+	if entry, err := faults.Get(t.Context(), "recs"); err != nil || string(entry.Value()) != "slow" {
+		t.Errorf("the fault is %v (%v), want it as it was", entry, err)
+	}
+	if err := admin.DeleteKeyValue(t.Context(), InstancesBucket); err != nil {
+		t.Fatal(err)
+	}
+	if err := DeclareBuckets(t.Context(), config.URL(Admin)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.KeyValue(t.Context(), InstancesBucket); err != nil {
+		t.Errorf("a bucket that was lost is not made again: %v", err)
+	}
+}
+
 func TestConfig_NamesTheUserWithoutAPassword(t *testing.T) {
 	_, err := Config{Host: "127.0.0.1", Port: 4222, Passwords: map[string]string{"gateway": "x"}}.File()
 	if err == nil || !strings.Contains(err.Error(), "checkout") {

@@ -63,28 +63,49 @@ func Ready(ctx context.Context, url string) error {
 	return nil
 }
 
-// Declare makes the buckets, or brings those that exist to the same settings, and clears the faults that are left from an
-// earlier run: a shop that is started anew starts healthy, and a fault that keeps it from starting could not be cleared
-// over its own gateway. It returns the keys of those faults.
+// DeclareBuckets makes the buckets, or brings those that exist to the same settings. What is in them stays.
+func DeclareBuckets(ctx context.Context, url string) error {
+	return withStreams(url, func(js jetstream.JetStream) error { return declareBuckets(ctx, js) })
+}
+
+// Declare is DeclareBuckets, and clears the faults that are left from an earlier run: a shop that is started anew starts
+// healthy, and a fault that keeps it from starting could not be cleared over its own gateway. It returns the keys of those
+// faults.
 func Declare(ctx context.Context, url string) (cleared []string, err error) {
+	err = withStreams(url, func(js jetstream.JetStream) error {
+		if err := declareBuckets(ctx, js); err != nil {
+			return err
+		}
+		cleared, err = clearFaults(ctx, js)
+		return err
+	})
+	return cleared, err
+}
+
+// withStreams calls do on a connection of Admin's.
+func withStreams(url string, do func(jetstream.JetStream) error) error {
 	conn, err := Connect(url, Admin)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer conn.Close()
 	js, err := jetstream.New(conn)
 	if err != nil {
-		return nil, fmt.Errorf("JetStream: %w", err)
+		return fmt.Errorf("JetStream: %w", err)
 	}
+	return do(js)
+}
+
+func declareBuckets(ctx context.Context, js jetstream.JetStream) error {
 	for _, bucket := range []jetstream.KeyValueConfig{
 		{Bucket: FaultsBucket, Description: "desired faults", History: 1, Storage: jetstream.FileStorage, MaxBytes: 1 << 20},
 		{Bucket: InstancesBucket, Description: "running processes", History: 1, Storage: jetstream.FileStorage, MaxBytes: 16 << 20},
 	} {
 		if _, err := js.CreateOrUpdateKeyValue(ctx, bucket); err != nil {
-			return nil, fmt.Errorf("bucket %s: %w", bucket.Bucket, err)
+			return fmt.Errorf("bucket %s: %w", bucket.Bucket, err)
 		}
 	}
-	return clearFaults(ctx, js)
+	return nil
 }
 
 func clearFaults(ctx context.Context, js jetstream.JetStream) ([]string, error) {

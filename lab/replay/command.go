@@ -46,7 +46,7 @@ func (f *Flags) Execute(ctx context.Context, out, errOut io.Writer, defaultTarge
 	if err != nil {
 		return err
 	}
-	acked, done, err := f.OpenAcked()
+	acked, done, err := f.OpenAcked(out)
 	if err != nil {
 		return err
 	}

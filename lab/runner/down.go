@@ -84,6 +84,17 @@ func endLeftovers(ctx context.Context, dir statedir.Dir, sayf func(format string
 	return dir.RemoveInstance()
 }
 
+// Remove removes a state folder with everything in it, and the data that had to be put elsewhere. Nothing may run there.
+func Remove(dir statedir.Dir) error {
+	if err := empty(dir); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir.Path()); err != nil {
+		return fmt.Errorf("remove the state folder: %w", err)
+	}
+	return nil
+}
+
 // empty removes the shop's data wherever they lie.
 func empty(dir statedir.Dir) error {
 	if err := pgserver.RemoveElsewhere(dir.Postgres()); err != nil {

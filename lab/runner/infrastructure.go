@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +24,7 @@ import (
 type infrastructure struct {
 	postgres, nats *group
 	access         map[string]shop.Access
+	major          int // of PostgreSQL
 }
 
 // end ends the broker, then the database.
@@ -34,12 +34,8 @@ func (i *infrastructure) end() {
 }
 
 // startInfrastructure starts both side by side. What it returns must be ended even when it fails.
-func (s *session) startInfrastructure(ctx context.Context, services []shop.Service) (*infrastructure, error) {
+func (s *session) startInfrastructure(ctx context.Context, databases []shop.Database) (*infrastructure, error) {
 	i := &infrastructure{postgres: &group{}, nats: &group{}, access: map[string]shop.Access{}}
-	databases, err := s.options.Shop.Databases(services)
-	if err != nil {
-		return i, err
-	}
 	secrets, err := s.secrets(databases)
 	if err != nil {
 		return i, err
@@ -59,6 +55,7 @@ func (s *session) startInfrastructure(ctx context.Context, services []shop.Servi
 	if err != nil {
 		return i, err
 	}
+	i.major = cluster.Programs.Major
 	s.amend(func(record *statedir.Instance) {
 		record.NATS = broker.URL(natsserver.Admin)
 		for _, user := range natsserver.Users() {
@@ -261,25 +258,10 @@ func (s *session) startService(ctx context.Context, g *group, p shop.Process) (*
 			i.Gateway = "http://" + strings.Replace(address, shop.Host, "localhost", 1)
 		})
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // a probe must not keep a dying process waiting
 	return s.start(ctx, g, program{
 		name: p.Name, service: p.Service, addresses: p.Addresses, stop: serviceStop(),
 		command: supervise.Command{Path: p.Program, Env: p.Env, Dir: s.options.Dir.Path(), DeathSignal: syscall.SIGKILL},
-		ready: func(ctx context.Context) error {
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-			if err != nil {
-				return err
-			}
-			response, err := client.Do(request)
-			if err != nil {
-				return err
-			}
-			defer response.Body.Close()
-			if response.StatusCode != http.StatusOK {
-				return fmt.Errorf("/readyz answers %s", response.Status)
-			}
-			return nil
-		},
+		ready:   func(ctx context.Context) error { return answers(ctx, url) },
 	})
 }
 

@@ -25,7 +25,9 @@ type Options struct {
 	Root string       // the project
 	Dir  statedir.Dir // where everything is kept
 	// Lab is a program that serves NATS when run with `nats-server --config FILE`; lab itself.
-	Lab          string
+	Lab string
+	// Programs is the folder of the services' programs; "" is that of the state folder.
+	Programs     string
 	Fresh        bool   // begin with empty data
 	Seed         Seeder // nil: the shop stays as it is
 	Verbose      bool   // show what the database and the broker log
@@ -45,6 +47,14 @@ type Options struct {
 	Ready func()
 	// Hurry, when it is closed, makes an end that is under way come at once.
 	Hurry <-chan struct{}
+}
+
+// bin is where the services' programs are.
+func (o Options) bin() string {
+	if o.Programs != "" {
+		return o.Programs
+	}
+	return o.Dir.Bin()
 }
 
 // A Seeder fills an empty shop. Its targets are the gRPC address of one replica of each service that runs. It returns what
@@ -119,13 +129,21 @@ func (s *session) run(ctx context.Context) (err error) {
 	defer ports.Release()
 	building := s.build(ctx, services)
 	defer building.stop()
+	observers := &group{}
+	defer observers.end() // last, so that the spans of the end arrive
+	observing := start(ctx, func(ctx context.Context) error { return s.startJaeger(ctx, observers) })
+	defer observing.stop()
 
-	infrastructure, err := s.startInfrastructure(ctx, services)
+	databases, err := s.options.Shop.Databases(services)
+	if err != nil {
+		return err
+	}
+	infrastructure, err := s.startInfrastructure(ctx, databases)
 	defer infrastructure.end()
 	if err != nil {
 		return err
 	}
-	if err := building.wait(); err != nil {
+	if err := errors.Join(building.wait(), observing.wait()); err != nil {
 		return err
 	}
 
@@ -134,7 +152,7 @@ func (s *session) run(ctx context.Context) (err error) {
 		s.sayf("ending the shop (once more Ctrl-C: at once)")
 		apps.end()
 	}()
-	processes = s.options.Shop.Plan(services, s.options.Dir.Bin(), infrastructure.access, s.options.Environ)
+	processes = s.options.Shop.Plan(services, s.options.bin(), infrastructure.access, s.options.Environ)
 	if err := s.startServices(ctx, apps, processes); err != nil {
 		return err
 	}
@@ -171,7 +189,7 @@ func (s *session) build(ctx context.Context, services []shop.Service) *task {
 	return start(ctx, func(ctx context.Context) error {
 		began := time.Now()
 		s.sayf("building the programs (the first time takes minutes)")
-		if err := shop.Build(ctx, s.options.Root, s.options.Dir.Bin(), services, s.options.Environ); err != nil {
+		if err := shop.Build(ctx, s.options.Root, s.options.bin(), services, s.options.Environ); err != nil {
 			return err
 		}
 		s.sayf("built in %s", time.Since(began).Round(100*time.Millisecond))

@@ -32,7 +32,12 @@ type Design struct {
 	OneProcess bool // a crash or a restart ends every feature, and no request crosses a network
 	OneBuild   bool // what a redeploy starts is the whole shop's build, with its start-up time
 	CallsRecs  bool // a checkout holds its worker while it waits for recs
+	Guarded    bool // that call has a short time-out, a bulkhead and a breaker, and a checkout goes on without its answer
 }
+
+// Raw reports whether the design runs with the limits of somebody who never thought of any: one second for everything, a
+// queue without an end, no breaker, and work that goes on when its caller has left.
+func (d Design) Raw() bool { return d.OnePool || (d.CallsRecs && !d.Guarded) }
 
 // The names of the designs.
 const (
@@ -41,6 +46,8 @@ const (
 	Roles          = "roles"
 	Split          = "split"
 	SyncCall       = "sync-call"
+
+	SyncCallGuarded = "sync-call-guarded"
 )
 
 // Designs lists the designs, from everything shared to the mistake that undoes the split.
@@ -54,6 +61,14 @@ func Designs() []Design {
 	}
 }
 
+// Running lists the designs that can be run: those of the simulation, and the mistake put right, which takes a breaker and
+// so is no matter of queues alone.
+func Running() []Design {
+	return append(Designs(), Design{
+		Name: SyncCallGuarded, About: "checkout calls recs behind a time-out, a bulkhead and a breaker", CallsRecs: true, Guarded: true,
+	})
+}
+
 // Kind is what goes wrong: a kind of package fault, None or Redeploy.
 type Kind = fault.Kind
 
@@ -63,13 +78,17 @@ const (
 	Redeploy Kind = "redeploy" // recs is shipped anew: the process that has it restarts
 )
 
-// Fault is what goes wrong, and when. It lasts to the end of the run.
+// Fault is what goes wrong, and when. It lasts to the end of the run, unless For says otherwise.
 type Fault struct {
 	Kind     Kind
 	Features []Feature // whose requests it bites
+	On       []string  // services that it is set for, where the shop is real
 	At       time.Duration
+	For      time.Duration // how long each time; 0: to the end of the run
+	Pause    time.Duration // between one time and the next
+	Times    int           // how often; 0 is once
 
-	Delay        time.Duration // slow, db-lock: what a request takes; crash, poison: when a request ends its process
+	Delay        time.Duration // slow, db-lock: what a request takes; cpu: how much longer, of recs; crash, poison: when a request ends its process
 	Share        float64       // which share of the requests it bites
 	Calls        int           // oom: how many requests use the memory up
 	Factor       float64       // cpu: how many times longer a request takes
@@ -99,6 +118,11 @@ type Scenario struct {
 	WarmUp  time.Duration
 	Length  time.Duration
 	Expect  map[string]Expectation // by design
+	// Real is what a real shop becomes where that is not what the model becomes.
+	Real map[string]Expectation
+
+	Hypothesis string   // what the split is expected to stand
+	Signals    []Signal // by which the split shows that the fault is there, and that it is contained
 }
 
 // The names of the scenarios.
@@ -147,10 +171,12 @@ func Table(in Inputs) []Scenario {
 	with := func(name, about string, f Fault, expect map[string]Expectation) Scenario {
 		s := everyday
 		s.Name, s.About, s.Fault, s.Expect = name, about, f, expect
+		s.Hypothesis, s.Signals = hypothesis(name), signals(name)
 		return s
 	}
-	slow := Fault{Kind: fault.Slow, Features: recs, At: in.FaultAt, Delay: in.SlowDelay, Share: 1}
-	dies := Fault{Features: recs, At: in.FaultAt, Delay: in.CrashAfter, Share: 1, RestartWhole: in.Restart, RestartOne: in.Restart}
+	atRecs := []string{string(Recs)}
+	slow := Fault{Kind: fault.Slow, Features: recs, On: atRecs, At: in.FaultAt, Delay: in.SlowDelay, Share: 1}
+	dies := Fault{Features: recs, On: atRecs, At: in.FaultAt, Delay: in.CrashAfter, Share: 1, RestartWhole: in.Restart, RestartOne: in.Restart}
 	crash, oom, poison := dies, dies, dies
 	crash.Kind = fault.Crash
 	oom.Kind, oom.Calls, oom.Delay = fault.OOM, in.OOMCalls, 0
@@ -159,8 +185,18 @@ func Table(in Inputs) []Scenario {
 	storm := with(RetryStorm, "recs is slow, and clients that fail try again at once", slow, contained(Down, false))
 	storm.Retries = in.Retries
 	export := with(Exports, fmt.Sprintf("an export route slows down from %v to %v", in.ExportTime, in.ExportDelay),
-		Fault{Kind: fault.Slow, Features: []Feature{Export}, At: in.FaultAt, Delay: in.ExportDelay, Share: 1}, exportExpectations())
+		Fault{Kind: fault.Slow, Features: []Feature{Export}, On: atRecs, At: in.FaultAt, Delay: in.ExportDelay, Share: 1}, exportExpectations())
 	export.Routes, export.Workers, export.Length = in.exportRoutes(), in.ExportSharedWorkers, in.ExportDuration
+
+	locked := with(SharedDB, "recs holds locks on a database that all features use",
+		Fault{
+			Kind: fault.DBLock, Features: all, On: []string{string(Checkout), string(Search), string(Recs)}, At: in.FaultAt, Delay: in.DBDelay, Share: 1,
+		}, same(Down))
+	// The shop's search and recs answer from memory, and read their database only to bring that up to date.
+	locked.Real = map[string]Expectation{}
+	for _, d := range Running() {
+		locked.Real[d.Name] = Expectation{Down, Fine}
+	}
 
 	return []Scenario{
 		with(Normal, "nothing goes wrong", Fault{}, same(Fine)),
@@ -168,17 +204,19 @@ func Table(in Inputs) []Scenario {
 		with(Crash, fmt.Sprintf("every recommendation ends its process after %v", in.CrashAfter), crash, contained(Down, true)),
 		with(Redeployed, fmt.Sprintf("recs is shipped anew at %v, by a restart", in.RedeployAt),
 			Fault{
-				Kind: Redeploy, Features: recs, At: in.RedeployAt,
+				Kind: Redeploy, Features: recs, On: atRecs, At: in.RedeployAt,
 				RestartWhole: in.RedeployWhole, RestartOne: in.RedeployService,
 			}, contained(Hurt, true)),
 		with(OOM, "recommendations leak until the process is killed, again and again", oom, contained(Down, true)),
 		with(Poison, fmt.Sprintf("%v of the recommendations end their process", in.PoisonShare), poison, contained(Down, true)),
 		storm,
 		export,
-		with(SharedDB, "recs holds locks on a database that all features use",
-			Fault{Kind: fault.DBLock, Features: all, At: in.FaultAt, Delay: in.DBDelay, Share: 1}, same(Down)),
+		locked,
 		with(CPU, fmt.Sprintf("recs keeps the node's cores busy: everything on it takes %v times as long", in.CPUFactor),
-			Fault{Kind: fault.CPU, Features: all, At: in.FaultAt, Factor: in.CPUFactor, Share: 1}, cpuExpectations()),
+			Fault{
+				Kind: fault.CPU, Features: all, On: atRecs, At: in.FaultAt, Factor: in.CPUFactor, Share: 1,
+				Delay: time.Duration(float64(in.RecsTime) * (in.CPUFactor - 1)),
+			}, cpuExpectations()),
 	}
 }
 

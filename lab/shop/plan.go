@@ -63,6 +63,9 @@ func (o Options) environment(s Service, p Process, access map[string]Access) []s
 		env["RELAY_LEASE"] = "10s"
 		env["DATABASE_URL"], env["MIGRATE_DATABASE_URL"] = o.through(Postgres, access[s.Name].Database), o.through(Postgres, access[s.Name].MigrateDatabase)
 	}
+	if o.Traces {
+		env["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://" + o.OTLPAddress()
+	}
 	for _, name := range s.calls {
 		env[strings.ToUpper(name)+"_ADDR"] = o.Target(name)
 	}

@@ -1,6 +1,7 @@
 package shop
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -10,7 +11,7 @@ import (
 // Ports are the addresses of the shop, kept for its processes.
 type Ports []io.Closer
 
-// HoldPorts takes the addresses of the broker and of processes, or returns an error for the first that is taken. While they
+// HoldPorts takes the addresses of the broker, of what keeps traces and of processes, or returns an error for the first that is taken. While they
 // are held, a process of the shop may listen there and, on Linux, no outgoing connection of this machine is given one of
 // their ports: they lie where Linux takes such ports from, and a process that died would find its own gone when it is
 // started again.
@@ -26,6 +27,12 @@ func (o Options) HoldPorts(processes []Process) (Ports, error) {
 	}
 	if err := take("NATS", address(o.NATSPort())); err != nil {
 		return nil, err
+	}
+	if o.Traces {
+		if err := errors.Join(take("traces", o.OTLPAddress()), take("Jaeger", o.JaegerAddress())); err != nil {
+			held.Release()
+			return nil, err
+		}
 	}
 	for _, p := range processes {
 		for _, protocol := range slices.Sorted(maps.Keys(p.Addresses)) {

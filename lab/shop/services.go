@@ -18,7 +18,9 @@ import (
 const Host = "127.0.0.1"
 
 const (
-	natsPort = 4222
+	natsPort   = 4222
+	otlpPort   = 4317
+	jaegerPort = 16686
 	// replicaStep lies between the ports of one replica and the next.
 	replicaStep = 10
 	maxReplicas = 20
@@ -99,12 +101,19 @@ func address(port int) string { return net.JoinHostPort(Host, strconv.Itoa(port)
 // NATSPort is where the broker listens.
 func (o Options) NATSPort() int { return natsPort + o.PortOffset }
 
+// OTLPAddress is where traces go when Traces is set.
+func (o Options) OTLPAddress() string { return address(otlpPort + o.PortOffset) }
+
+// JaegerAddress is where they are shown.
+func (o Options) JaegerAddress() string { return address(jaegerPort + o.PortOffset) }
+
 // Options are what a user may change about the shop. The zero value changes nothing.
 type Options struct {
 	Design     string                       // one of Designs; empty is Split
 	PortOffset int                          // added to every fixed port
 	Replicas   map[string]int               // by service; 1 where it is absent, 0 leaves the service out
 	Env        map[string]map[string]string // by service, then variable
+	Traces     bool                         // every process sends its traces to OTLPAddress
 	Via        map[string]string            // where services reach the database server (Postgres) and the broker (NATS) instead
 }
 

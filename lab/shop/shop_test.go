@@ -193,3 +193,21 @@ func TestHoldPorts_NamesWhatIsTaken(t *testing.T) {
 		}
 	}
 }
+
+func TestPlan_SendsTracesToTheJaegerBesideTheShop(t *testing.T) {
+	options := Options{PortOffset: 1000, Traces: true}
+	for _, p := range options.Plan(services(), "/bin", nil, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://elsewhere:4317"}) {
+		last := "" // of two values a process gets the later one
+		for _, line := range p.Env {
+			if value, ok := strings.CutPrefix(line, "OTEL_EXPORTER_OTLP_ENDPOINT="); ok {
+				last = value
+			}
+		}
+		if want := "http://127.0.0.1:5317"; last != want {
+			t.Errorf("%s sends its traces to %q, want %q", p.Name, last, want)
+		}
+	}
+	if got, want := options.JaegerAddress(), "127.0.0.1:17686"; got != want {
+		t.Errorf("JaegerAddress() = %s, want %s", got, want)
+	}
+}

@@ -15,14 +15,19 @@ import (
 	"example.com/watertight/platform/rpcerr"
 )
 
-// Unary is the interceptor that applies the fault. It belongs next to the handler, inside the server's pool: a request that
-// is held up here holds a worker, as real work would.
+// Unary is the interceptor that applies the fault, and the service times that an experiment has set. It belongs next to the
+// handler, inside the server's pool: a request that is held up here holds a worker, as real work would.
 func (i *Injector) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	a := i.current.Load()
-	if a == nil || exempt(info.FullMethod) || !a.hits(req) {
+	if exempt(info.FullMethod) {
 		return handler(ctx, req)
 	}
-	if err := i.bite(ctx, a, info.FullMethod); err != nil {
+	heard := i.cfg.Work.heard(ctx)
+	if a := i.current.Load(); a != nil && a.hits(req) {
+		if err := i.bite(heard, a, info.FullMethod); err != nil {
+			return nil, err
+		}
+	}
+	if err := i.cfg.Work.work(heard, info.FullMethod); err != nil {
 		return nil, err
 	}
 	return handler(ctx, req)

@@ -33,6 +33,7 @@ type Config struct {
 	StartWait     time.Duration `env:"FAULT_START_WAIT" envDefault:"2s" help:"how long the start waits for the broker, to see whether a fault is set"`
 	OOMBound      int64         `env:"FAULT_OOM_BOUND" envDefault:"268435456" help:"bytes that oom takes before it exits with 137; set it above a memory limit"`
 	DBConnections int           `env:"FAULT_DB_CONNECTIONS" envDefault:"200" help:"connections that the fault db-lock tries to hold, besides its locks"`
+	Work          WorkConfig
 }
 
 // Validate checks the bounds.
@@ -47,7 +48,7 @@ func (c Config) Validate() error {
 	if c.DBConnections < 0 {
 		errs = append(errs, errors.New("FAULT_DB_CONNECTIONS: must not be negative"))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.Work.validate())...)
 }
 
 // ErrCrashOnStart is why a process ends that finds the fault crash-on-start.

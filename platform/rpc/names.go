@@ -16,6 +16,9 @@ const (
 	// lookupPause lies between two lookups of a name: after one that failed, and before one that a lost connection asks for.
 	lookupPause   = time.Second
 	lookupTimeout = 5 * time.Second
+	// lookupEvery lies between two lookups that nothing asks for: a replica that is added must be known before the one that it
+	// replaces has left, or the calls in between have nowhere to go.
+	lookupEvery = 5 * time.Second
 )
 
 // nameBuilder makes the resolver of dns:/// targets. gRPC's own waits up to two minutes after lookups that failed, and 30 s
@@ -76,6 +79,7 @@ func (w *nameWatch) watch(ctx context.Context) {
 		} else {
 			select {
 			case <-w.again:
+			case <-time.After(lookupEvery):
 			case <-ctx.Done():
 				return
 			}

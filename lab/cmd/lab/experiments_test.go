@@ -11,7 +11,7 @@ import (
 )
 
 func TestExperiments_HaveHelpWithAnExample(t *testing.T) {
-	for _, command := range []string{"sim", "bulkhead", "size"} {
+	for _, command := range []string{"sim", "bulkhead", "size", "run", "report", "gameday"} {
 		out, errOut, code := lab(t, t.TempDir(), command, "--help")
 		if code != 0 || !strings.Contains(out, "Example") || !strings.Contains(out, "  lab "+command) {
 			t.Errorf("%s --help: exit code %d, %q, %q, want 0 and an example", command, code, out, errOut)
@@ -25,6 +25,12 @@ func TestExperiments_SayWhatIsWrongInOneLine(t *testing.T) {
 		"--design tower: there is none":     {"sim", "--design", "tower"},
 		"--seeds: must be between":          {"sim", "--seeds", "0"},
 		"--pools: is for a single seed":     {"sim", "--seeds", "2", "--pools"},
+		"scenario blaze: there is none":     {"run", "blaze"},
+		"--designs mill: there is none":     {"run", "--designs", "mill"},
+		"--warm-up: must end before":        {"run", "--quick", "--warm-up", "1h"},
+		"scenario flood: there is none":     {"gameday", "flood"},
+		"--abort-at: must be more than 0":   {"gameday", "--abort-at", "0"},
+		"none.json":                         {"report", "none.json"},
 		"--recs-workers: must be between":   {"sim", "--recs-workers=-1"},
 		"--calls: must be between":          {"bulkhead", "--calls", "0"},
 		"--route recs: must be NAME=":       {"size", "--route", "recs"},

@@ -33,12 +33,20 @@ type cli struct {
 	Fault    fault.Command   `cmd:"" help:"Make services of the running shop sick, and well again."`
 	Check    checkCommand    `cmd:"" help:"Hold what the databases say against the shop's invariants."`
 	Outbox   outboxCommand   `cmd:"" help:"See to a service's dead letters: events that were given up."`
+	Trace    traceCommand    `cmd:"" help:"Show what became of one request, across every service."`
 	Load     loadCommand     `cmd:"" help:"Send the shop its customers' requests, and measure."`
 	Replay   replayCommand   `cmd:"" help:"Send the shop a day of real sales as orders."`
 	Sim      simCommand      `cmd:"" help:"Simulate every scenario in every design."`
+	Measure  runCommand      `cmd:"" name:"run" help:"Measure every scenario in every design, with real processes."`
+	Cluster  clusterCommand  `cmd:"" help:"Measure scenarios on a shop in Kubernetes."`
+	Report   reportCommand   `cmd:"" help:"Make an HTML page of what was measured and simulated."`
+	Gameday  gamedayCommand  `cmd:"" help:"Try hypotheses on the running shop: break it, watch, make it well again."`
 	Bulkhead bulkheadCommand `cmd:"" help:"Send calls through bulkheads in four ways, and count."`
 	Size     sizeCommand     `cmd:"" help:"Work out pools and time-outs from rates and service times."`
 
+	Certs certsCommand `cmd:"" help:"Print certificates for mutual TLS between the shop's pods, as Kubernetes Secrets."`
+
+	Seed       seedCommand       `cmd:"" hidden:"" help:"Declare the broker's buckets and fill an empty shop; a cluster's import job."`
 	NATSServer natsServerCommand `cmd:"" name:"nats-server" hidden:"" help:"Serve as the shop's broker; lab up starts it."`
 }
 

@@ -47,7 +47,8 @@ type upCommand struct {
 	Design         string        `default:"split" enum:"split,shared-pool,pool-per-feature,roles" help:"The shop's shape: ${enum}."`
 	Fresh          bool          `help:"Begin with empty data."`
 	NoSeed         bool          `help:"Do not fill an empty shop with the authored catalog."`
-	Verbose        bool          `short:"v" help:"Show what PostgreSQL and NATS log, too."`
+	Traces         bool          `help:"Run a Jaeger and send it every trace; lab trace shows them."`
+	Verbose        bool          `short:"v" help:"Show what PostgreSQL, NATS and Jaeger log, too."`
 	PortOffset     int           `default:"0" placeholder:"N" help:"Add N to every fixed port, to run beside another shop."`
 	Replicas       []string      `placeholder:"SERVICE=N" help:"Run N processes of a service. May be repeated."`
 	Env            []string      `sep:"none" placeholder:"SERVICE.VAR=VALUE" help:"Set a variable for a service. May be repeated."`
@@ -70,6 +71,7 @@ Examples:
   lab up
   lab up --design shared-pool
   lab up --detach --replicas recs=3 --restart-backoff 1s
+  lab up --traces
   lab up --dir /tmp/shop2 --port-offset 1000 --env checkout.ORDER_EXPIRY=30s
   lab up --db-limits=off --env recs.FAULT_DB_CONNECTIONS=1000
   lab up --via nats=127.0.0.1:7422 --via postgres=127.0.0.1:7432`
@@ -110,7 +112,7 @@ func (c *upCommand) options(root string, dir statedir.Dir, p process) (runner.Op
 		Root: root, Dir: dir, Fresh: c.Fresh, Verbose: c.Verbose, Backoff: backoff, ReadyTimeout: c.ReadyTimeout, UnlimitedDB: c.DBLimits == "off",
 		PGBin: lookup(p.environ, "PG_BIN"), Path: lookup(p.environ, "PATH"), Environ: p.environ,
 		Out: p.out, Color: console.WantsColor(p.out, lookup(p.environ, "NO_COLOR")), Hurry: p.hurry,
-		Shop: shop.Options{Design: c.Design, PortOffset: c.PortOffset,
+		Shop: shop.Options{Design: c.Design, PortOffset: c.PortOffset, Traces: c.Traces,
 			Replicas: map[string]int{}, Env: map[string]map[string]string{}, Via: map[string]string{}},
 	}
 	if !c.NoSeed {
