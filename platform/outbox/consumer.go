@@ -15,13 +15,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.40.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/watertight/platform/broker"
 	"example.com/watertight/platform/postgres"
+	"example.com/watertight/platform/telemetry/names"
 )
 
 const (
@@ -142,7 +142,7 @@ func (c *consumer) handle(ctx context.Context, m jetstream.Msg) {
 		c.metrics.redeliveries.Inc()
 	}
 	r, err := delivered(m, meta)
-	ctx, span := c.startSpan(ctx, r)
+	ctx, span := c.startSpan(ctx, r, meta.NumDelivered)
 	defer span.End()
 	if err == nil {
 		err = c.apply(ctx, r)
@@ -154,15 +154,17 @@ func (c *consumer) handle(ctx context.Context, m jetstream.Msg) {
 		err = m.Ack()
 	case errors.Is(err, errDuplicate):
 		c.metrics.duplicates.Inc()
-		span.SetAttributes(attribute.Bool("messaging.duplicate", true))
+		span.SetAttributes(names.EventDuplicate.Bool(true))
 		err = m.Ack()
 	case c.hopeless(err, meta.NumDelivered):
 		err = c.giveUp(ctx, r, m, meta, err)
 	default:
+		pause := c.backoff(meta.NumDelivered)
 		span.RecordError(err)
+		span.AddEvent(names.RetryScheduled, trace.WithAttributes(names.RetryAfter.Float64(pause.Seconds())))
 		span.SetStatus(codes.Error, "delivered again later")
 		c.deps.Log.WarnContext(ctx, "event failed, it is delivered again", "event", r.ID, "subject", r.Subject, "delivery", meta.NumDelivered, "error", err)
-		err = m.NakWithDelay(c.backoff(meta.NumDelivered))
+		err = m.NakWithDelay(pause)
 	}
 	if err != nil {
 		// The event is delivered again after AckWait; the inbox knows it.
@@ -170,12 +172,14 @@ func (c *consumer) handle(ctx context.Context, m jetstream.Msg) {
 	}
 }
 
-func (c *consumer) startSpan(ctx context.Context, r row) (context.Context, trace.Span) {
+// startSpan goes on with the trace in which the event came about. delivery counts from 1; 0 is a dead letter that is tried again.
+func (c *consumer) startSpan(ctx context.Context, r row, delivery uint64) (context.Context, trace.Span) {
 	//nolint:spancheck // the caller ends it
-	return c.tracer.Start(r.creation(ctx), "process "+r.Subject, trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithAttributes(attribute.String("messaging.system", "nats"), semconv.MessagingOperationTypeProcess,
-			semconv.MessagingOperationName("process"), semconv.MessagingDestinationName(r.Subject),
-			semconv.MessagingConsumerGroupName(c.deps.Service), semconv.MessagingMessageID(r.ID.String())))
+	return c.tracer.Start(r.creation(ctx), names.Process(r.Subject), trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithAttributes(append(r.attributes(), semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
+			semconv.MessagingConsumerGroupName(c.deps.Service), semconv.CloudEventsEventSource(r.source),
+			names.RetryAttempt.Int64(int64(delivery)),
+			names.EventAge.Float64(max(time.Since(r.CreatedAt).Seconds(), 0)))...))
 }
 
 // apply runs the handler once for the event, in one transaction with the event's id. It returns errDuplicate when that has
@@ -235,8 +239,10 @@ func (c *consumer) hopeless(err error, deliveries uint64) bool {
 
 // giveUp puts the event among the dead letters.
 func (c *consumer) giveUp(ctx context.Context, r row, m jetstream.Msg, meta *jetstream.MsgMetadata, cause error) error {
-	trace.SpanFromContext(ctx).RecordError(cause)
-	trace.SpanFromContext(ctx).SetStatus(codes.Error, "dead letter")
+	span := trace.SpanFromContext(ctx)
+	span.RecordError(cause)
+	span.AddEvent(names.DeadLetter)
+	span.SetStatus(codes.Error, names.DeadLetter)
 	bounded, cancel := context.WithTimeout(ctx, c.cfg.AckWait/4)
 	defer cancel()
 	buried, err := c.bury(bounded, r, meta.NumDelivered, cause)
@@ -310,11 +316,11 @@ func (c *consumer) retryOne(ctx context.Context) (found bool, err error) {
 
 // revive applies a dead letter and removes it. It may have been applied meanwhile, by a delivery that came after all.
 func (c *consumer) revive(ctx context.Context, tx pgx.Tx, r row) error {
-	ctx, span := c.startSpan(ctx, r)
+	ctx, span := c.startSpan(ctx, r, 0)
 	defer span.End()
 	if err := c.applyIn(ctx, tx, r); err != nil && !errors.Is(err, errDuplicate) {
 		span.RecordError(err)
-		span.SetStatus(codes.Error, "dead letter")
+		span.SetStatus(codes.Error, names.DeadLetter)
 		return err
 	}
 	if _, err := tx.Exec(ctx, endRetry, r.ID); err != nil {

@@ -10,7 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.40.0"
 	"google.golang.org/protobuf/proto"
 
 	"example.com/watertight/platform/broker"
@@ -80,6 +82,8 @@ type row struct {
 	Traceparent string
 	Tracestate  string
 	CreatedAt   time.Time
+
+	source string // the service it comes from; only on its way out of the broker
 }
 
 // message is the row as source sends it to the broker. The trace context is the one in which the event came about,
@@ -104,6 +108,12 @@ func (r row) creation(ctx context.Context) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": r.Traceparent, "tracestate": r.Tracestate})
 }
 
+// attributes are what the spans of its sending and of its processing say alike.
+func (r row) attributes() []attribute.KeyValue {
+	return []attribute.KeyValue{attribute.String("messaging.system", "nats"), semconv.MessagingDestinationName(r.Subject),
+		semconv.MessagingMessageID(r.ID.String()), semconv.CloudEventsEventType(r.Type)}
+}
+
 func (r row) received() Message {
 	return Message{ID: r.ID, Type: r.Type, Subject: r.Subject, Payload: r.Payload, CreatedAt: r.CreatedAt}
 }
@@ -113,7 +123,7 @@ func (r row) received() Message {
 func delivered(m jetstream.Msg, meta *jetstream.MsgMetadata) (row, error) {
 	header := broker.Header(m.Headers())
 	r := row{Type: header.Get(headerType), Subject: m.Subject(), Payload: present(m.Data()), CreatedAt: meta.Timestamp,
-		Traceparent: header.Get("traceparent"), Tracestate: header.Get("tracestate")}
+		Traceparent: header.Get("traceparent"), Tracestate: header.Get("tracestate"), source: header.Get(headerSource)}
 	if created, err := time.Parse(time.RFC3339Nano, header.Get(headerTime)); err == nil {
 		r.CreatedAt = created
 	}

@@ -15,10 +15,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.40.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"example.com/watertight/platform/telemetry/names"
 )
 
 // The headers of a message in an atomic batch (NATS ADR-50), and the room that all headers may need in a message.
@@ -132,10 +133,10 @@ func (p *publisher) startSpans(ctx context.Context, rows []row) []trace.Span {
 	spans := make([]trace.Span, len(rows))
 	for i, r := range rows {
 		//nolint:spancheck // ended with the batch
-		_, spans[i] = p.tracer.Start(ctx, "send "+r.Subject, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindProducer),
+		_, spans[i] = p.tracer.Start(ctx, names.Send(r.Subject), trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindProducer),
 			trace.WithLinks(trace.LinkFromContext(r.creation(context.Background()))),
-			trace.WithAttributes(attribute.String("messaging.system", "nats"), semconv.MessagingOperationTypeSend,
-				semconv.MessagingOperationName("send"), semconv.MessagingDestinationName(r.Subject), semconv.MessagingMessageID(r.ID.String())))
+			trace.WithAttributes(append(r.attributes(), semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("send"),
+				semconv.CloudEventsEventSource(p.deps.Service))...))
 	}
 	return spans
 }

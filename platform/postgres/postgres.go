@@ -22,6 +22,8 @@ import (
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"example.com/watertight/platform/telemetry/names"
 )
 
 // When the context of a running statement ends, pgx by default drops the connection and leaves the statement running on
@@ -98,14 +100,19 @@ func (c Config) pool(deps Deps) (*pgxpool.Config, error) {
 	setDefault(conn.RuntimeParams, "statement_timeout", milliseconds(c.StatementTimeout))
 	setDefault(conn.RuntimeParams, "lock_timeout", milliseconds(c.LockTimeout))
 	setDefault(conn.RuntimeParams, "idle_in_transaction_session_timeout", milliseconds(c.IdleInTransactionTimeout))
-	tracer := otelpgx.NewTracer(
+	tracer := newTracer(deps, statementName)
+	prepare := newTracer(deps, func(sql string) string { return names.Prepare(statementName(sql)) })
+	conn.Tracer = statements{tracer, tracer, prepare, tracer, tracer}
+	return pool, nil
+}
+
+func newTracer(deps Deps, spanName func(sql string) string) *otelpgx.Tracer {
+	return otelpgx.NewTracer(
 		otelpgx.WithTracerProvider(deps.TracerProvider),
 		otelpgx.WithMeterProvider(deps.MeterProvider),
-		otelpgx.WithSpanNameFunc(statementName),
+		otelpgx.WithSpanNameFunc(spanName),
 		otelpgx.WithMetricOperationName(otelpgx.SQLOperationName),
 	)
-	conn.Tracer = statements{tracer, tracer, tracer, tracer, tracer}
-	return pool, nil
 }
 
 // statements is what is traced of a pool: everything but taking a connection from it. For that otelpgx copies the pool's

@@ -65,11 +65,13 @@ func Dial(target string, deps ClientDeps, opts ...grpc.DialOption) (*grpc.Client
 	if deps.ShardSize > 0 {
 		opts = append(slices.Clip(opts), grpc.WithChainUnaryInterceptor(shard.UnaryClientInterceptor)) // innermost
 	}
+	opts = append(slices.Clip(opts), grpc.WithChainUnaryInterceptor(countAttempts)) // inside of the caller's own
 	conn, err := grpc.NewClient(target, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithResolvers(staticResolver(target), nameBuilder{}),
 		grpc.WithDefaultServiceConfig(config),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelOptions(deps.TracerProvider, deps.MeterProvider, deps.Propagator)...)),
+		grpc.WithStatsHandler(attemptHandler{}), // after the one that makes the attempts' spans
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
 		// gRPC's own cap of 120 s would keep a healed server away for two minutes. 2 s and the jitter are 2.4 s at most, which
 		// leaves time for the rest of healing: the health check, and a guard's probes.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"buf.build/go/protovalidate"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -71,6 +72,7 @@ func (c *chain) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	}
 	if c.pool != nil {
 		slot, err := c.pool.Acquire(ctx)
+		c.pool.Trace(trace.SpanFromContext(ctx), slot, err)
 		if err != nil {
 			return nil, err
 		}

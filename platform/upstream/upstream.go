@@ -14,14 +14,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
-	"go.opentelemetry.io/otel/attribute"
 	otelcodes "go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.40.0"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"example.com/watertight/platform/bulkhead"
 	"example.com/watertight/platform/rpcerr"
+	"example.com/watertight/platform/telemetry/names"
 )
 
 var errCallerGone = status.Error(codes.Canceled, "the caller went away")
@@ -83,10 +84,14 @@ func (u *Upstream) Do(caller context.Context, call func(context.Context) error) 
 func (u *Upstream) do(caller context.Context, call func(context.Context) (sent bool, err error)) error {
 	ctx, cancel := context.WithTimeout(caller, u.cfg.Timeout)
 	defer cancel()
-	ctx, span := tracer(ctx).Start(ctx, "upstream "+u.name, trace.WithAttributes(attribute.String("upstream.name", u.name)))
+	ctx, span := tracer(ctx).Start(ctx, names.Upstream(u.name), trace.WithAttributes(names.UpstreamName.String(u.name)))
 	defer span.End()
 	a := answer{outcome: failed, verdict: sick} // stands when call panics or ends its goroutine
-	defer func() { u.count(span, a) }()
+	var before gobreaker.State
+	if span.IsRecording() {
+		before = u.breaker.state()
+	}
+	defer func() { u.count(span, before, a) }()
 
 	report := u.breaker.allow()
 	if report == nil {
@@ -96,16 +101,14 @@ func (u *Upstream) do(caller context.Context, call func(context.Context) (sent b
 	slot, err := u.pool.Acquire(ctx)
 	defer slot.Release()
 	defer func() { report(a.verdict) }() // before the slot goes to the next in the queue, who asks below
+	u.pool.Trace(span, slot, err)
 	if err != nil {
 		a = u.turnedAway(err)
 		return a.err
 	}
-	if waited := slot.Waited(); waited > 0 {
-		span.SetAttributes(attribute.Float64("upstream.queue_wait_seconds", waited.Seconds()))
-		if u.breaker.state() == gobreaker.StateOpen { // since this call entered the queue
-			a = u.leftAlone()
-			return a.err
-		}
+	if slot.Waited() > 0 && u.breaker.state() == gobreaker.StateOpen { // since this call entered the queue
+		a = u.leftAlone()
+		return a.err
 	}
 
 	granted := time.Now()
@@ -119,8 +122,7 @@ func (u *Upstream) do(caller context.Context, call func(context.Context) (sent b
 // counted; the calls made are the sum of all outcomes but this one.
 func (u *Upstream) Degraded(ctx context.Context) {
 	u.counts[degraded].Add(1)
-	trace.SpanFromContext(ctx).SetAttributes(
-		attribute.String("upstream.name", u.name), attribute.String("upstream.outcome", degraded.String()))
+	trace.SpanFromContext(ctx).SetAttributes(names.UpstreamName.String(u.name), names.UpstreamOutcome.String(degraded.String()))
 }
 
 // turnedAway reads the bulkhead's refusal. The upstream never saw the call, so it says nothing about its health.
@@ -148,14 +150,19 @@ func tracer(ctx context.Context) trace.Tracer {
 	return trace.SpanFromContext(ctx).TracerProvider().Tracer("example.com/watertight/platform/upstream")
 }
 
-func (u *Upstream) count(span trace.Span, a answer) {
+// count notes how a call ended, and what became of the breaker meanwhile. It runs when the breaker has heard the verdict.
+func (u *Upstream) count(span trace.Span, before gobreaker.State, a answer) {
 	u.counts[a.outcome].Add(1)
 	if !span.IsRecording() {
 		return
 	}
-	span.SetAttributes(attribute.String("upstream.outcome", a.outcome.String()),
-		attribute.String("upstream.breaker", u.breaker.state().String()))
+	after := u.breaker.state()
+	span.SetAttributes(names.UpstreamOutcome.String(a.outcome.String()), names.UpstreamBreaker.String(after.String()))
+	if after != before {
+		span.AddEvent(names.BreakerChanged, trace.WithAttributes(names.BreakerFrom.String(before.String()), names.BreakerTo.String(after.String())))
+	}
 	if a.outcome != served && a.outcome != cancelled {
-		span.SetStatus(otelcodes.Error, a.outcome.String())
+		span.SetAttributes(semconv.ErrorTypeKey.String(a.outcome.String()))
+		span.SetStatus(otelcodes.Error, status.Convert(a.err).Message())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/rpcerr"
+	"example.com/watertight/platform/telemetry/names"
 	"example.com/watertight/platform/upstream"
 )
 
@@ -606,14 +608,24 @@ func TestSpan_TellsHowTheCallWent(t *testing.T) {
 			t.Fatalf("%d spans, want one for each of 7 calls and the page's", len(ended))
 		}
 		for i, want := range map[int]map[string]any{
-			0: {"upstream.name": "recs", "upstream.outcome": "ok", "upstream.breaker": "closed", "upstream.queue_wait_seconds": 0.04},
-			1: {"upstream.name": "recs", "upstream.outcome": "timed_out", "upstream.breaker": "closed"},
-			6: {"upstream.name": "recs", "upstream.outcome": "rejected_open", "upstream.breaker": "open"},
+			0: {"upstream.name": "recs", "upstream.outcome": "ok", "upstream.breaker": "closed", "bulkhead.name": "recs", "bulkhead.queue_wait_seconds": 0.04},
+			1: {"upstream.name": "recs", "upstream.outcome": "timed_out", "upstream.breaker": "closed", "error.type": "timed_out"},
+			6: {"upstream.name": "recs", "upstream.outcome": "rejected_open", "upstream.breaker": "open", "error.type": "rejected_open"},
 			7: {"upstream.name": "recs", "upstream.outcome": "degraded"},
 		} {
 			if diff := cmp.Diff(want, attributes(ended[i])); diff != "" {
 				t.Errorf("span %d %s (-want +got):\n%s", i, ended[i].Name(), diff)
 			}
+		}
+		var events []string
+		for _, e := range ended[5].Events() {
+			events = append(events, e.Name)
+		}
+		if want := []string{names.BreakerChanged}; !slices.Equal(events, want) || len(ended[4].Events()) > 0 {
+			t.Errorf("the fifth failure in a row has the events %q, want %q, and the ones before none", events, want)
+		}
+		if got := ended[6].Status().Description; !strings.Contains(got, "recs has been failing") {
+			t.Errorf("a call that was not made says %q, want why", got)
 		}
 		if got := ended[1].Parent().SpanID(); got != page.SpanContext().SpanID() {
 			t.Errorf("the call's span has parent %v, want the page's", got)

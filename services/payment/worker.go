@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/watertight/platform/telemetry/names"
 	eventsv1 "example.com/watertight/proto/events/v1"
 	moneyv1 "example.com/watertight/proto/money/v1"
 )
@@ -118,7 +119,8 @@ type outcome struct {
 // fails the provider is asked again, and answers the same.
 func (w *worker) settle(ctx context.Context, d due) {
 	carrier := propagation.MapCarrier{"traceparent": d.traceparent, "tracestate": d.tracestate}
-	ctx, span := w.tracer.Start(propagation.TraceContext{}.Extract(ctx, carrier), d.call(), trace.WithSpanKind(trace.SpanKindClient))
+	ctx, span := w.tracer.Start(propagation.TraceContext{}.Extract(ctx, carrier), d.call(), trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(names.RetryAttempt.Int(d.attempt)))
 	defer span.End()
 	o, err := w.ask(ctx, d)
 	stopping := ctx.Err() != nil
@@ -130,6 +132,7 @@ func (w *worker) settle(ctx context.Context, d due) {
 		w.askAgain(ctx, d, err, stopping)
 		return
 	}
+	span.SetAttributes(names.WorkOutcome.String(string(o.status)))
 	news, err := w.store.note(ctx, o)
 	if err != nil {
 		w.log.WarnContext(ctx, "cannot store the provider's answer, it is asked again", "order_id", d.orderID, "error", err)
@@ -195,6 +198,8 @@ func (w *worker) askAgain(ctx context.Context, d due, cause error, stopping bool
 	if stopping {
 		pause = 0
 	}
+	trace.SpanFromContext(ctx).SetAttributes(names.WorkOutcome.String("unknown"))
+	trace.SpanFromContext(ctx).AddEvent(names.RetryScheduled, trace.WithAttributes(names.RetryAfter.Float64(pause.Seconds())))
 	w.metrics.unknown.Inc()
 	w.log.WarnContext(ctx, "the provider's answer is unknown, it is asked again", "order_id", d.orderID, "attempt", d.attempt, "error", cause)
 	if err := w.store.postpone(ctx, d, pause); err != nil {
