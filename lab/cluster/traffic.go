@@ -26,7 +26,7 @@ import (
 // acknowledged come back as the pod's log, so that nothing but the API server is needed.
 
 // maxTraffic is when the load ends by itself, should nobody be left to end it.
-const maxTraffic = time.Hour
+const maxTraffic = 30 * time.Minute
 
 // lateAfter is the delay from which the generator counts a start as late; a laptop's node is busy with much else.
 const lateAfter = 5 * time.Millisecond

@@ -16,7 +16,7 @@ type Sending struct {
 	ClientRetries int           `default:"0" placeholder:"N" help:"Play clients that try again at once, up to N times (${default})."`
 	MaxInFlight   int           `default:"0" placeholder:"N" help:"Most requests that wait at once; more are lost (0: as many as the rate can make)."`
 	LateAfter     time.Duration `default:"1ms" help:"Delay from which a start counts as late (${default})."`
-	Acked         string        `placeholder:"FILE" type:"path" help:"Write each acknowledged order's id to FILE at once, for lab check; - is the output, before the report."`
+	Acked         string        `placeholder:"FILE" type:"path" help:"Write the id of each acknowledged order to FILE, at once; - is the output."`
 	RunID         string        `name:"run-id" placeholder:"ID" help:"Part of each idempotency key; the same again means the same orders (default: a new one)."`
 	Output        string        `short:"o" enum:"table,json" default:"table" help:"table or json."`
 }

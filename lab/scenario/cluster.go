@@ -114,7 +114,7 @@ func OnCluster(in Inputs, quick bool) []Scenario {
 const quiet = 5 * time.Second
 
 func onCluster(s Scenario, t times) Scenario {
-	s.Length, s.Fault.At = 0, s.WarmUp+quiet
+	s.Length, s.Fault.At, s.Expect = 0, s.WarmUp+quiet, partly(s.Expect)
 	s.Signals = slices.DeleteFunc(slices.Clone(s.Signals), func(g Signal) bool { return g.Kind == Steady || g.Kind == Bookkept })
 	books := Signal{Kind: Books}
 	alone := []Signal{{Kind: Alone, Of: string(Recs)}, {Kind: Flawless, Of: string(Checkout)}, books}
@@ -141,6 +141,20 @@ func onCluster(s Scenario, t times) Scenario {
 		s.Signals = append(s.Signals, books)
 	}
 	return s
+}
+
+// partly is what is expected when the fault lasts for a part of the run only.
+func partly(whole map[string]Expectation) map[string]Expectation {
+	expect := map[string]Expectation{}
+	for design, e := range whole {
+		for _, word := range []*Word{&e.Checkout, &e.Recs} {
+			if *word == Down {
+				*word = Hurt
+			}
+		}
+		expect[design] = e
+	}
+	return expect
 }
 
 // orders expects orders to be taken as on a normal day, and leaves recommendations to the machine: where it is busy with the

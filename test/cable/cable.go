@@ -3,6 +3,7 @@
 package cable
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -54,7 +55,8 @@ func (c *Cable) carry(client net.Conn) {
 	if err != nil {
 		return
 	}
-	server, err := net.DialTimeout("tcp", address, dialTimeout)
+	dialer := net.Dialer{Timeout: dialTimeout}
+	server, err := dialer.DialContext(context.Background(), "tcp", address)
 	if err != nil {
 		return
 	}

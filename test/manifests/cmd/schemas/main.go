@@ -45,7 +45,8 @@ func run(ctx context.Context, versions []string) error {
 			return fmt.Errorf("%s: %w", version, err)
 		}
 		minor := version[:strings.LastIndex(version, ".")]
-		if err := os.WriteFile(filepath.Join(dir, "kubernetes-"+minor+".json"), append(content, '\n'), 0o600); err != nil { //nolint:gosec // whoever runs it chose the version
+		path := filepath.Join(dir, "kubernetes-"+minor+".json")
+		if err := os.WriteFile(path, append(content, '\n'), 0o600); err != nil { //nolint:gosec // whoever runs it chose the version
 			return fmt.Errorf("write: %w", err)
 		}
 	}
@@ -64,7 +65,8 @@ type description struct {
 // download brings the module and reads its description of the API.
 func download(ctx context.Context, version string) (description, error) {
 	var d description
-	out, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", "k8s.io/kubernetes@v"+version).Output() //nolint:gosec // whoever runs it chose the version
+	wanted := "k8s.io/kubernetes@v" + version
+	out, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", wanted).Output() //nolint:gosec // whoever runs it chose the version
 	if err != nil {
 		return d, fmt.Errorf("download k8s.io/kubernetes@v%s: %w", version, err)
 	}
