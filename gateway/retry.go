@@ -14,7 +14,7 @@ import (
 // none is for a proxy that makes them instead, and more is for showing a retry storm, never for service.
 type RetryConfig struct {
 	Budget string `env:"BUDGET" envDefault:"on" help:"on, or off to see a retry storm: the channels then retry however many calls fail"`
-	Layers int    `env:"LAYERS" envDefault:"1" help:"1; 0 where a proxy retries; 2 shows a storm grow: recs and search are tried 3 times here, each time 3 times below"`
+	Layers int    `env:"LAYERS" envDefault:"1" help:"1; 0 where a proxy retries; 2 shows a storm grow: recs and search are tried 3 x 3 times"`
 }
 
 // Validate checks the choices.
