@@ -115,9 +115,8 @@ func (s *Shop) rollOut(ctx context.Context, on []string, f found) error {
 		if err != nil {
 			return err
 		}
-		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":%q}}}}}`, time.Now().Format(time.RFC3339Nano))
-		if err := s.patch(ctx, "deployments", name, patch); err != nil {
-			return fmt.Errorf("restart %s: %w", name, err)
+		if err := s.Restart(ctx, name); err != nil {
+			return err
 		}
 		if err := errors.Join(s.awaitProcess(ctx, name), s.awaitGone(ctx, old)); err != nil {
 			return err

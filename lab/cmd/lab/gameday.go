@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"example.com/watertight/lab/cluster"
 	"example.com/watertight/lab/console"
 	"example.com/watertight/lab/gameday"
 	"example.com/watertight/lab/scenario"
@@ -18,6 +19,8 @@ import (
 
 type gamedayCommand struct {
 	stateFlags
+	Target    string        `placeholder:"URL" help:"The gateway of a shop in Kubernetes, as this machine reaches it, instead of the shop that runs here."`
+	Namespace string        `short:"n" default:"watertight" help:"Where that shop is, in the current kube context (${default})."`
 	Scenarios []string      `arg:"" optional:"" name:"scenario" help:"Only these: normal, slow, crash, redeploy, oom, poison, retry-storm, shared-db, cpu."`
 	Rate      float64       `default:"60" help:"Requests per second (${default})."`
 	Steady    time.Duration `default:"5s" help:"How long the shop is watched before the fault (${default})."`
@@ -30,13 +33,15 @@ type gamedayCommand struct {
 
 // Help is shown by lab gameday --help.
 func (*gamedayCommand) Help() string {
-	return `Tries hypotheses on the shop that lab up runs, one scenario after the other: looks whether it is well, makes it sick, watches for the
-signs that it should show, makes it well again, and says whether the hypothesis held. The fault is cleared at once when too many
-checkouts fail, and also when you press Ctrl-C. Exit code 1 when a hypothesis did not hold. docs/game-day.md is the worksheet.
+	return `Tries hypotheses on the shop that lab up runs, or with --target on one in Kubernetes, one scenario after the other: looks whether
+it is well, makes it sick, watches for the signs that it should show, makes it well again, and says whether the hypothesis held.
+The fault is cleared at once when too many checkouts fail, and also when you press Ctrl-C. Exit code 1 when a hypothesis did not
+hold. docs/game-day.md is the worksheet.
 
 Examples:
   lab gameday
   lab gameday slow crash
+  lab gameday --target http://localhost:8080 slow crash
   lab gameday slow --fault 1m --rate 200 --abort-at 0.02 --output json`
 }
 
@@ -106,8 +111,15 @@ func (c *gamedayCommand) conclude(out io.Writer, experiments []gameday.Experimen
 	return nil
 }
 
-// target is the shop that runs here.
+// target is the shop that runs here, or the one that was named.
 func (c *gamedayCommand) target() (gameday.Target, error) {
+	if c.Target != "" {
+		shop, err := cluster.Open(cluster.Place{Namespace: c.Namespace})
+		if err != nil {
+			return nil, err
+		}
+		return gameday.NewShop(c.Target, shop)
+	}
 	_, dir, err := c.open()
 	if err != nil {
 		return nil, err
