@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,7 +81,7 @@ func (r *Run) describe(ctx context.Context) error {
 		return fmt.Errorf("ask the cluster's version: %w", err)
 	}
 	r.file.Versions["kubernetes"] = version.GitVersion
-	r.file.Versions["go"] = runtime.Version()
+	r.file.Versions["go"] = strings.TrimPrefix(runtime.Version(), "go")
 	nodes, err := r.Shop.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list the nodes: %w", err)

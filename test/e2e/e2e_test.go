@@ -59,7 +59,6 @@ type rig struct {
 	namespace string
 	release   *installation
 	run       *cluster.Run
-	rows      []scenario.Scenario
 }
 
 // laptop are the values beside the images' and the chart's own. A node that does everything at once may make a search wait
@@ -117,7 +116,6 @@ func install(t *testing.T, s settings, namespace string, own values) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.rows = scenario.OnCluster(scenario.ClusterInputs(), s.quick)
 	return r
 }
 
@@ -152,7 +150,15 @@ func (r *rig) clearNamespace(t *testing.T) {
 // row is one of the table's scenarios.
 func (r *rig) row(t *testing.T, name string) scenario.Scenario {
 	t.Helper()
-	s, known := scenario.Find(r.rows, name, func(s scenario.Scenario) string { return s.Name })
+	return r.rowAt(t, name, scenario.ClusterInputs().Rate)
+}
+
+// rowAt is one of the table's scenarios, at so many requests a second.
+func (r *rig) rowAt(t *testing.T, name string, rate float64) scenario.Scenario {
+	t.Helper()
+	in := scenario.ClusterInputs()
+	in.Rate = rate
+	s, known := scenario.Find(scenario.OnCluster(in, r.quick), name, func(s scenario.Scenario) string { return s.Name })
 	if !known {
 		t.Fatalf("there is no scenario %s", name)
 	}
@@ -186,6 +192,12 @@ func (r *rig) play(t *testing.T, s scenario.Scenario) *result.Cell {
 	return cell
 }
 
+// Requests a second while everything is rolled out, and while it is to be seen that requests can be lost.
+const (
+	rolloutRate = 100
+	busyRate    = 250
+)
+
 func TestShopOnKubernetes(t *testing.T) {
 	s := readSettings(t)
 	began := time.Now()
@@ -194,7 +206,7 @@ func TestShopOnKubernetes(t *testing.T) {
 	t.Run("a crash loop stays in recs", r.testCrashLoop)
 	t.Run("b memory limit stays in recs", r.testOOM)
 	t.Run("c slow recs costs checkout nothing", func(t *testing.T) { r.play(t, r.row(t, scenario.Slow)) })
-	t.Run("d rollouts lose nothing", func(t *testing.T) { r.play(t, r.row(t, scenario.RolledOut)) })
+	t.Run("d rollouts lose nothing", func(t *testing.T) { r.play(t, r.rowAt(t, scenario.RolledOut, rolloutRate)) })
 	t.Run("e bad release stops at its first pod", func(t *testing.T) { r.play(t, r.row(t, scenario.BadRelease)) })
 	t.Run("f killed pods lose no order", func(t *testing.T) { r.play(t, r.row(t, scenario.Killed)) })
 	t.Run("g evictions respect the budgets", func(t *testing.T) { r.play(t, r.row(t, scenario.Evicted)) })
@@ -238,17 +250,13 @@ func (r *rig) testCrashLoop(t *testing.T) {
 // testUndrained has requests fail, so that the tests above are known to see it when they do: the same rollouts, under a load
 // that keeps the gateway busy, lose nothing with the drain and something without. The release stays so: this row is the last.
 func (r *rig) testUndrained(t *testing.T) {
-	in := scenario.ClusterInputs()
-	in.Rate = 250
-	busy := *r
-	busy.rows = scenario.OnCluster(in, r.quick)
-	undrained, drained := busy.row(t, scenario.Undrained), busy.row(t, scenario.RolledOut)
+	undrained, drained := r.rowAt(t, scenario.Undrained, busyRate), r.rowAt(t, scenario.RolledOut, busyRate)
 	drained.Fault.On = undrained.Fault.On
-	busy.play(t, drained)
+	r.play(t, drained)
 	if err := r.release.upgrade(t.Context(), values{"drain": values{"delay": 0}}, kube.StatusWatcherStrategy); err != nil {
 		t.Fatal(err)
 	}
-	busy.play(t, undrained)
+	r.play(t, undrained)
 }
 
 // testMonolith is a second shop, in one process, in a second namespace.

@@ -11,7 +11,7 @@ import (
 )
 
 func TestExperiments_HaveHelpWithAnExample(t *testing.T) {
-	for _, command := range []string{"sim", "bulkhead", "size", "run", "report", "gameday"} {
+	for _, command := range []string{"sim", "bulkhead", "size", "run", "report", "gameday", "cluster"} {
 		out, errOut, code := lab(t, t.TempDir(), command, "--help")
 		if code != 0 || !strings.Contains(out, "Example") || !strings.Contains(out, "  lab "+command) {
 			t.Errorf("%s --help: exit code %d, %q, %q, want 0 and an example", command, code, out, errOut)
