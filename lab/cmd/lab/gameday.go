@@ -118,7 +118,7 @@ func (c *gamedayCommand) target() (gameday.Target, error) {
 		if err != nil {
 			return nil, err
 		}
-		return gameday.NewShop(c.Target, shop)
+		return gameday.NewShop(c.Target, shop.Keeper())
 	}
 	_, dir, err := c.open()
 	if err != nil {
