@@ -16,6 +16,7 @@ import (
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
+	inventoryv1 "example.com/watertight/proto/inventory/v1"
 	"example.com/watertight/test/shop"
 )
 
@@ -245,7 +246,7 @@ func newTrace() (id, traceparent string) {
 func TestTraces_AnOrderIsOnePictureFromTheRequestToItsEnd(t *testing.T) {
 	s := live.Get(t)
 	trace, traceparent := newTrace()
-	place(t, s, newKey(), wish(someone(), somethings(t, s, 1)[0].ID, "1"), "Traceparent", traceparent).Into(t, http.StatusCreated, &order{})
+	place(t, s, newKey(), wish(someone(), inStock(t, s), "1"), "Traceparent", traceparent).Into(t, http.StatusCreated, &order{})
 	picture(t, trace, healthyOrder())
 }
 
@@ -272,7 +273,7 @@ func TestTraces_ARetriedEventIsSeenWithEachDelivery(t *testing.T) {
 	mended(t, s)
 	trace, traceparent := newTrace()
 	var placed order
-	body := strings.Replace(wish(someone(), somethings(t, s, 1)[0].ID, "1"), "tok_ok", "tok_slow", 1) // charged after 1.5 s
+	body := strings.Replace(wish(someone(), inStock(t, s), "1"), "tok_ok", "tok_slow", 1) // charged after 1.5 s
 	place(t, s, newKey(), body, "Traceparent", traceparent).Into(t, http.StatusCreated, &placed)
 	shop.Eventually(t, 10*time.Second, "the order awaits its payment", func() bool {
 		return strings.Contains(s.Get(t, "/api/v1/orders/"+placed.ID).Body, "awaiting_payment")
@@ -287,9 +288,26 @@ func TestTraces_ARetriedEventIsSeenWithEachDelivery(t *testing.T) {
 func TestTraces_ARetriedChargeIsSeenWithEachAttempt(t *testing.T) {
 	s := live.Get(t)
 	trace, traceparent := newTrace()
-	body := strings.Replace(wish(someone(), somethings(t, s, 1)[0].ID, "1"), "tok_ok", "tok_flaky", 1) // fails twice
+	body := strings.Replace(wish(someone(), inStock(t, s), "1"), "tok_ok", "tok_flaky", 1) // fails twice
 	place(t, s, newKey(), body, "Traceparent", traceparent).Into(t, http.StatusCreated, &order{})
 	picture(t, trace, retriedCharge())
+}
+
+// inStock is a product of which there is enough, whatever other tests have ordered of it.
+func inStock(t *testing.T, s *shop.Shop) string {
+	t.Helper()
+	id := somethings(t, s, 1)[0].ID
+	stream, err := inventoryv1.NewInventoryServiceClient(dial(t, s, "inventory")).ImportStock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&inventoryv1.ImportStockRequest{Counts: []*inventoryv1.StockCount{{ProductId: id, Available: 1000}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.CloseAndRecv(); err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
 
 // sick sets a fault, and ends it with the test.
@@ -306,7 +324,7 @@ func sick(t *testing.T, s *shop.Shop, service, fault string) {
 func TestTraces_EveryAttributeIsAConventionOrDeclared(t *testing.T) {
 	s := live.Get(t)
 	trace, traceparent := newTrace()
-	place(t, s, newKey(), wish(someone(), somethings(t, s, 1)[0].ID, "1"), "Traceparent", traceparent)
+	place(t, s, newKey(), wish(someone(), inStock(t, s), "1"), "Traceparent", traceparent)
 	picture(t, trace, healthyOrder()[:2])
 	docs, err := os.ReadFile(filepath.Join(s.Root, "docs", "traces.md"))
 	if err != nil {

@@ -60,14 +60,16 @@ func TestBridge_RecsFloodsAndTheShipSailsOn(t *testing.T) {
 		s.Get(t, "/api/v1"+product)
 		return eval[bool](bridge, room("recs")+` === "flooded" && document.querySelector("[data-text='recs.breaker']").textContent === "open"`)
 	})
-	for _, dry := range []string{"checkout", "search", "inventory", "payment"} {
-		if got := eval[string](bridge, room(dry)); got != "dry" {
-			t.Errorf("while recs is flooded, %s is %s", dry, got)
+	// At once, that is: on a busy machine another service may be late for a second or two, for reasons of its own.
+	shop.Eventually(t, within, "recs alone is flooded", func() bool {
+		s.Get(t, "/api/v1"+product)
+		for _, dry := range []string{"checkout", "search", "inventory", "payment"} {
+			if eval[string](bridge, room(dry)) != "dry" {
+				return false
+			}
 		}
-	}
-	if got := eval[string](bridge, `document.querySelector(".summary").textContent`); got != "recs is flooded. The walls hold: orders sail on." {
-		t.Errorf("the bridge says %q", got)
-	}
+		return eval[string](bridge, `document.querySelector(".summary").textContent`) == "recs is flooded. The walls hold: orders sail on."
+	})
 	bridge.wait("the log tells of it", `document.querySelector("#entries").innerText.includes("recs: circuit breaker opened")`)
 	bridge.wait("and so does the live region, in few words", `document.querySelector("#news").textContent.includes("recs")`)
 
