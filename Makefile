@@ -24,6 +24,7 @@ test: tools ## every test of every module, with the race detector and a real Pos
 	@scripts/need.sh cc
 	@scripts/install-postgres.sh
 	@scripts/install-chromium.sh
+	@scripts/install-promtool.sh
 	@scripts/test.sh $(packages)
 
 chaos: ## kill, freeze, cut and repeat everything under load, then check the books; CHAOS_SECONDS=75 CHAOS_SEED=N

@@ -26,6 +26,8 @@ func TestScreenshots(t *testing.T) {
 	p.open("/")
 	p.picture(folder, "storefront.png")
 
+	p.report(folder)
+
 	p.do(chromedp.EmulateViewport(1280, 1480, chromedp.EmulateScale(0.75)))
 	p.open("/bridge")
 	points := `document.querySelector("polyline").getAttribute("points").split(" ").filter((point) => !point.endsWith(",60")).length`
@@ -49,6 +51,15 @@ func TestScreenshots(t *testing.T) {
 	p.open("/bridge")
 	p.wait("the bridge is live", `document.querySelector("#link").dataset.link === "live"`)
 	p.picture(folder, "bridge-phone.png")
+}
+
+// report pictures the page that `lab report` makes of the run in docs/results.
+func (p *tab) report(folder string) {
+	p.t.Helper()
+	page := filepath.Join(p.t.TempDir(), "report.html")
+	p.shop.Lab(p.t, "report", filepath.Join(p.shop.Root, "docs", "results", "run.json"), "-o", page)
+	p.do(chromedp.EmulateViewport(1280, 1480, chromedp.EmulateScale(0.75)), chromedp.Navigate("file://"+page))
+	p.picture(folder, "report.png")
 }
 
 // customers send requests until the test ends.
