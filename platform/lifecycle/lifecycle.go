@@ -21,7 +21,6 @@ import (
 	"net/http/pprof"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -290,21 +289,9 @@ func (p *Process) notReady() string {
 	return ""
 }
 
-// gcPercent lets the heap grow to five times of what lives before it is collected. What lives is a few megabytes, so that the
-// default of 100 collects many times a second under load; GOMEMLIMIT bounds the memory, and GOGC sets another value.
-const gcPercent = 400
-
-// spareCollector has the garbage collector work less often, unless GOGC says how often.
-func spareCollector() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-}
-
 // Main is a process's main: it calls run with a context that ends at SIGINT or SIGTERM (a second one kills), prints its
 // error as one line, and exits with 1 for an error and 0 for none.
 func Main(name string, run func(ctx context.Context, args, environ []string, out io.Writer) error) {
-	spareCollector()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	if err := run(ctx, os.Args[1:], os.Environ(), os.Stdout); err != nil && !errors.Is(err, config.ErrHelp) {
