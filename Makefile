@@ -13,7 +13,7 @@ packages := $$(go list -m -f '{{.Dir}}/...')
 .PHONY: help up test chaos traces-test e2e prove screenshots bench bench-go images manifests certs lint lint-go lint-modules lint-shell proto proto-check tools tools-lint
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: ## start the whole shop on this machine; TRACES=1 with a Jaeger; ARGS="--fresh" and others go to `lab up`
 	@scripts/need.sh go
