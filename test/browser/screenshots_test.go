@@ -58,7 +58,7 @@ func (p *tab) report(folder string) {
 	p.t.Helper()
 	page := filepath.Join(p.t.TempDir(), "report.html")
 	p.shop.Lab(p.t, "report", filepath.Join(p.shop.Root, "docs", "results", "run.json"), "-o", page)
-	p.do(chromedp.EmulateViewport(1280, 1480, chromedp.EmulateScale(0.75)), chromedp.Navigate("file://"+page))
+	p.do(chromedp.EmulateViewport(1280, 1000, chromedp.EmulateScale(0.7)), chromedp.Navigate("file://"+page))
 	p.picture(folder, "report.png")
 }
 
