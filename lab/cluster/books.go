@@ -29,6 +29,13 @@ const maxAcknowledged = 1 << 20
 // booksWait is how long what is still on its way may take to arrive.
 const booksWait = time.Minute
 
+// Where the pod finds the list of acknowledged orders.
+const (
+	ordersVolume = "orders"
+	ordersFolder = "/orders"
+	ordersFile   = "acked"
+)
+
 // books has `lab check` hold the databases against the acknowledged orders, in a pod that may reach them. Their URLs are
 // those that the services have, wherever these come from.
 func (s *Shop) books(ctx context.Context, image string, acknowledged []byte) (report check.Report, err error) {
@@ -43,15 +50,15 @@ func (s *Shop) books(ctx context.Context, image string, acknowledged []byte) (re
 	if len(acknowledged) > 0 {
 		list, err := s.client.CoreV1().ConfigMaps(s.Namespace).Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: pod.GenerateName, Namespace: s.Namespace, Labels: pod.Labels},
-			Data:       map[string]string{"acked": string(acknowledged)},
+			Data:       map[string]string{ordersFile: string(acknowledged)},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			return report, fmt.Errorf("list of acknowledged orders: %w", err)
 		}
 		defer func() { err = errors.Join(err, s.removeConfigMap(ctx, list.Name)) }()
-		c.Args = append(c.Args, "--acked=/work/acked")
-		c.VolumeMounts = []corev1.VolumeMount{{Name: "work", MountPath: "/work", ReadOnly: true}}
-		pod.Spec.Volumes = []corev1.Volume{{Name: "work", VolumeSource: corev1.VolumeSource{
+		c.Args = append(c.Args, "--acked="+ordersFolder+"/"+ordersFile)
+		c.VolumeMounts = []corev1.VolumeMount{{Name: ordersVolume, MountPath: ordersFolder, ReadOnly: true}}
+		pod.Spec.Volumes = []corev1.Volume{{Name: ordersVolume, VolumeSource: corev1.VolumeSource{
 			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: list.Name}},
 		}}}
 	}

@@ -3,9 +3,7 @@ package report
 import (
 	"fmt"
 	"html/template"
-	"maps"
 	"slices"
-	"strings"
 
 	"example.com/watertight/lab/result"
 	"example.com/watertight/lab/scenario"
@@ -113,25 +111,13 @@ func newRun(name string, f *result.File) runView {
 }
 
 func facts(f *result.File) []fact {
-	m := f.Machine
-	machine := fmt.Sprintf("%s/%s, %d CPUs", m.OS, m.Arch, m.CPUs)
-	if m.CPU != "" {
-		machine += ", " + m.CPU
-	}
-	if m.MemoryMB > 0 {
-		machine += fmt.Sprintf(", %.1f GiB", float64(m.MemoryMB)/1024)
-	}
-	var versions []string
-	for _, name := range slices.Sorted(maps.Keys(f.Versions)) {
-		versions = append(versions, name+" "+f.Versions[name])
-	}
 	form := "full"
 	if f.Quick {
 		form = "quick: short runs with short outages"
 	}
 	return []fact{
-		{"Measured on", f.Target}, {"When", f.Started.Format("2006-01-02 15:04 MST")}, {"Machine", machine},
-		{"Load before", fmt.Sprintf("%.2f", m.Load)}, {"Versions", strings.Join(versions, ", ")}, {"Seed", fmt.Sprint(f.Seed)},
+		{"Measured on", f.Target}, {"When", f.Started.Format("2006-01-02 15:04 MST")}, {"Machine", f.Machine.String()},
+		{"Load before", fmt.Sprintf("%.2f", f.Machine.Load)}, {"Versions", f.VersionList()}, {"Seed", fmt.Sprint(f.Seed)},
 		{"Form", form}, {"Took", fmt.Sprintf("%.0f s", f.Took)},
 	}
 }

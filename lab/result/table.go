@@ -47,25 +47,34 @@ neither breakers nor the machine.
 
 // headline says where and when.
 func (f *File) headline() string {
-	m := f.Machine
-	where := fmt.Sprintf("%s/%s, %d CPUs", m.OS, m.Arch, m.CPUs)
-	if m.CPU != "" {
-		where += " (" + m.CPU + ")"
-	}
-	if m.MemoryMB > 0 {
-		where += fmt.Sprintf(", %.1f GiB", float64(m.MemoryMB)/1024)
-	}
-	var versions []string
-	for _, name := range slices.Sorted(maps.Keys(f.Versions)) {
-		versions = append(versions, name+" "+f.Versions[name])
-	}
 	how := ""
 	if f.Quick {
 		how = " quick: short runs and short outages;"
 	}
 	return fmt.Sprintf("measured on %s, %s;%s seed %d, %.0f s\n%s; load %.2f before; %s",
 		f.Target, f.Started.Format("2006-01-02 15:04:05 MST"), how, f.Seed, f.Took,
-		where, m.Load, strings.Join(versions, ", "))
+		f.Machine, f.Machine.Load, f.VersionList())
+}
+
+// String is the machine in words: system, processors, memory in GiB.
+func (m Machine) String() string {
+	text := fmt.Sprintf("%s/%s, %d CPUs", m.OS, m.Arch, m.CPUs)
+	if m.CPU != "" {
+		text += " (" + m.CPU + ")"
+	}
+	if m.MemoryMB > 0 {
+		text += fmt.Sprintf(", %.1f GiB", float64(m.MemoryMB)/1024)
+	}
+	return text
+}
+
+// VersionList is the programs with their versions, by name, with commas.
+func (f *File) VersionList() string {
+	var versions []string
+	for _, name := range slices.Sorted(maps.Keys(f.Versions)) {
+		versions = append(versions, name+" "+f.Versions[name])
+	}
+	return strings.Join(versions, ", ")
 }
 
 // unknown stands for a figure that a cell does not have.

@@ -3,13 +3,14 @@
 package claims
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"example.com/watertight/test/repo"
 )
 
 const root = "../.."
@@ -94,20 +95,11 @@ func TestClaims_EachNamesTestsThatExist(t *testing.T) {
 
 func hasTest(t *testing.T, folder, test string) bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+	has, err := repo.HasTest(filepath.Join(root, folder), test)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bytes.Contains(content, []byte("\nfunc "+test+"(t *testing.T)")) {
-			return true
-		}
-	}
-	return false
+	return has
 }
 
 func TestClaims_EachNamesACommandThatExists(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"example.com/watertight/test/readme"
+	"example.com/watertight/test/repo"
 	"example.com/watertight/test/shop"
 )
 
@@ -147,18 +148,9 @@ func TestFieldReports_EachHasItsRowAndNamesTestsThatExist(t *testing.T) {
 // hasTest says whether a package of the repository has the test.
 func hasTest(t *testing.T, folder, test string) bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", folder, "*_test.go"))
+	has, err := repo.HasTest(filepath.Join("..", "..", folder), test)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bytes.Contains(content, []byte("\nfunc "+test+"(t *testing.T)")) {
-			return true
-		}
-	}
-	return false
+	return has
 }

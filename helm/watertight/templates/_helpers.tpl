@@ -87,14 +87,6 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* watertight.checksums: annotations that replace pods when what they read at their start has changed. (list root name file…) */}}
-{{- define "watertight.podAnnotations" -}}
-{{- $root := index . 0 }}
-{{- range $key, $value := $root.Values.podAnnotations }}
-{{ $key }}: {{ $value | quote }}
-{{- end }}
-{{- end }}
-
 {{/* watertight.tlsMount and watertight.tlsVolume: a process's certificate. (name) */}}
 {{- define "watertight.tlsMount" -}}
 - {name: tls, mountPath: /etc/watertight/tls, readOnly: true}
