@@ -77,6 +77,37 @@ func TestDial_AProcessThatMovedIsFoundWithinSeconds(t *testing.T) {
 	wantWithin(t, 5*time.Second, client)
 }
 
+// A replica that is added while no connection is lost: nothing asks for a lookup, and still it must be known before the one that it
+// replaces has left.
+func TestDial_AnAddressThatIsAddedIsFoundWhileConnectionsLast(t *testing.T) {
+	t.Parallel()
+	forever := rpc.ServerConfig{MaxConnectionAge: time.Hour}
+	s := serve(t, "127.0.0.1:0", forever, &peer{unary: well})
+	_, port, err := net.SplitHostPort(s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	added := make(chan struct{}, 1000)
+	serve(t, net.JoinHostPort("127.0.0.2", port), forever, &peer{unary: func(context.Context) error {
+		added <- struct{}{}
+		return nil
+	}})
+	names := newNameServer(t, "127.0.0.1")
+	client := testv1.NewTestServiceClient(dial(t, "dns://"+names.addr+"/shop.test:"+port))
+	if err := call(t, client); err != nil {
+		t.Fatal(err)
+	}
+	names.set("127.0.0.1", "127.0.0.2")
+	for end := time.Now().Add(15 * time.Second); len(added) == 0; time.Sleep(20 * time.Millisecond) {
+		if err := call(t, client); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(end) {
+			t.Fatal("the new address is not called after 15 s")
+		}
+	}
+}
+
 // A name server that forgets the name for a moment does not cost the connections that work.
 func TestDial_KeepsItsAddressesWhileTheNameHasNone(t *testing.T) {
 	t.Parallel()
