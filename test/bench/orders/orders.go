@@ -1,4 +1,6 @@
-package main
+// Package orders compares PlaceOrder with pgbench running the same statements with as many clients. Everyone has a database of
+// their own, all made alike.
+package orders
 
 import (
 	"context"
@@ -23,6 +25,9 @@ import (
 	"example.com/watertight/platform/service"
 	checkoutv1 "example.com/watertight/proto/checkout/v1"
 	"example.com/watertight/services/checkout"
+	"example.com/watertight/test/bench/servers"
+	"example.com/watertight/test/bench/suite"
+	"example.com/watertight/test/bench/table"
 )
 
 //go:embed placeorder.sql
@@ -31,35 +36,44 @@ var statements string
 // idsPerRound keeps the ids of pgbench's orders apart; the first has twelve digits.
 const idsPerRound = 1_000_000_000
 
-// orderRows compares PlaceOrder with pgbench running the same statements with as many clients. Everyone has a database of
-// their own, all made alike.
-type orderRows struct {
-	servers  *servers
-	size     effort
+// clients is how many place orders at once.
+const clients = 16
+
+type rows struct {
+	servers  *servers.Servers
+	orders   int // of each client, each time
 	script   string
 	variants []variant
 }
 
 // variant is a way to place orders.
 type variant struct {
-	row      *row
+	row      *table.Row
 	database string
 	nats     string // where the relay publishes; empty: it does nothing
 	how      func(*shop) place
 }
 
-func newOrderRows(ctx context.Context, s *servers, r *report, size effort) (*orderRows, error) {
-	o := &orderRows{servers: s, size: size, script: filepath.Join(s.dir, "placeorder.sql")}
-	against := fmt.Sprintf("pgbench, %d clients", size.Clients)
+// Start prepares the part.
+func Start(ctx context.Context, r *suite.Run) (suite.Part, error) {
+	s, err := r.Servers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := &rows{servers: s, orders: 500, script: filepath.Join(s.Dir, "placeorder.sql")}
+	if r.Quick {
+		o.orders = 100
+	}
+	against := fmt.Sprintf("pgbench, %d clients", clients)
 	o.variants = []variant{
-		{r.row("PlaceOrder, the method", against, "orders/s", 0.8), "method", "", direct},
-		{r.row("PlaceOrder over gRPC", against, "orders/s", 0), "called", "", called},
-		{r.row("PlaceOrder over gRPC, relay at work", against, "orders/s", 0), "relayed", s.nats, called},
+		{r.Row("orders", "PlaceOrder, the method", against, "orders/s", table.AtLeast(0.8)), "method", "", direct},
+		{r.Row("orders", "PlaceOrder over gRPC", against, "orders/s", table.None()), "called", "", called},
+		{r.Row("orders", "PlaceOrder over gRPC, relay at work", against, "orders/s", table.None()), "relayed", s.NATS, called},
 	}
 	if err := os.WriteFile(o.script, []byte(statements), 0o600); err != nil {
 		return nil, err
 	}
-	if err := s.create(ctx, "baseline", "template0"); err != nil {
+	if err := s.Create(ctx, "baseline", "template0"); err != nil {
 		return nil, err
 	}
 	shop, err := o.open(ctx, "baseline", "")
@@ -69,20 +83,24 @@ func newOrderRows(ctx context.Context, s *servers, r *report, size effort) (*ord
 	if err := shop.close(); err != nil { // it was there to migrate
 		return nil, err
 	}
-	err = s.execute(ctx, "baseline", `INSERT INTO prices
+	err = s.Execute(ctx, "baseline", `INSERT INTO prices
 		VALUES ('A', 'Name of A', 'GBP', 100), ('B', 'Name of B', 'GBP', 200), ('C', 'Name of C', 'GBP', 300)`)
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range o.variants {
-		if err := s.create(ctx, v.database, "baseline"); err != nil {
+		if err := s.Create(ctx, v.database, "baseline"); err != nil {
 			return nil, err
 		}
 	}
 	return o, nil
 }
 
-func (o *orderRows) round(ctx context.Context, n int) error {
+// Close ends nothing: each round ends what it started.
+func (*rows) Close() error { return nil }
+
+// Round has everyone place their orders.
+func (o *rows) Round(ctx context.Context, n int) error {
 	var bench float64
 	rates := make([]float64, len(o.variants))
 	steps := []func() error{func() (err error) { bench, err = o.pgbench(ctx, n); return err }}
@@ -98,19 +116,19 @@ func (o *orderRows) round(ctx context.Context, n int) error {
 		}
 	}
 	for i, v := range o.variants {
-		v.row.add(rates[i], bench)
+		v.row.Add(rates[i], bench)
 	}
 	return nil
 }
 
-func (o *orderRows) pgbench(ctx context.Context, n int) (float64, error) {
-	program := filepath.Join(o.servers.cluster.Programs.Bin, "pgbench")
-	if err := o.servers.execute(ctx, "baseline", "VACUUM ANALYZE", "CHECKPOINT"); err != nil {
+func (o *rows) pgbench(ctx context.Context, n int) (float64, error) {
+	program := filepath.Join(o.servers.Cluster.Programs.Bin, "pgbench")
+	if err := o.servers.Execute(ctx, "baseline", "VACUUM ANALYZE", "CHECKPOINT"); err != nil {
 		return 0, err
 	}
 	out, err := exec.CommandContext(ctx, program, "--no-vacuum", "--protocol=prepared", "--jobs=2",
-		"--client="+strconv.Itoa(o.size.Clients), "--transactions="+strconv.Itoa(o.size.Orders),
-		"--define=n="+strconv.Itoa(100_000_000_000+n*idsPerRound), "--file="+o.script, o.servers.url("baseline")).CombinedOutput()
+		"--client="+strconv.Itoa(clients), "--transactions="+strconv.Itoa(o.orders),
+		"--define=n="+strconv.Itoa(100_000_000_000+n*idsPerRound), "--file="+o.script, o.servers.URL("baseline")).CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("pgbench: %w\n%s", err, out)
 	}
@@ -132,8 +150,8 @@ func called(s *shop) place {
 }
 
 // rate starts a checkout process, and has each client place its orders one after the other.
-func (o *orderRows) rate(ctx context.Context, n int, v variant) (_ float64, err error) {
-	if err := o.servers.execute(ctx, v.database, "VACUUM ANALYZE", "CHECKPOINT"); err != nil {
+func (o *rows) rate(ctx context.Context, n int, v variant) (_ float64, err error) {
+	if err := o.servers.Execute(ctx, v.database, "VACUUM ANALYZE", "CHECKPOINT"); err != nil {
 		return 0, err
 	}
 	s, err := o.open(ctx, v.database, v.nats)
@@ -146,14 +164,14 @@ func (o *orderRows) rate(ctx context.Context, n int, v variant) (_ float64, err 
 		return 0, err
 	}
 	start := time.Now()
-	err = o.place(ctx, send, strconv.Itoa(n), o.size.Orders)
-	return float64(o.size.Clients*o.size.Orders) / time.Since(start).Seconds(), err
+	err = o.place(ctx, send, strconv.Itoa(n), o.orders)
+	return float64(clients*o.orders) / time.Since(start).Seconds(), err
 }
 
-func (o *orderRows) place(ctx context.Context, send place, run string, orders int) error {
-	clients, ctx := errgroup.WithContext(ctx)
-	for c := range o.size.Clients {
-		clients.Go(func() error {
+func (o *rows) place(ctx context.Context, send place, run string, orders int) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for c := range clients {
+		group.Go(func() error {
 			for n := range orders {
 				_, err := send(ctx, &checkoutv1.PlaceOrderRequest{
 					IdempotencyKey: fmt.Sprintf("%s-%d-%d", run, c, n), CustomerId: "c-1", Currency: "GBP", PaymentToken: "tok_ok",
@@ -166,7 +184,7 @@ func (o *orderRows) place(ctx context.Context, send place, run string, orders in
 			return nil
 		})
 	}
-	return clients.Wait()
+	return group.Wait()
 }
 
 // shop is a checkout process inside this one, put together as its command does.
@@ -177,13 +195,13 @@ type shop struct {
 }
 
 // open starts a process with the default settings and waits until its database is migrated. Without a broker its relay does nothing.
-func (o *orderRows) open(ctx context.Context, database, nats string) (*shop, error) {
+func (o *rows) open(ctx context.Context, database, nats string) (*shop, error) {
 	cfg, err := config.Load[struct {
 		Service  service.Config
 		Outbox   outbox.Config
 		Checkout checkout.Config
 	}]([]string{
-		"DATABASE_URL=" + o.servers.url(database), "NATS_URL=" + nats, "GRPC_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
+		"DATABASE_URL=" + o.servers.URL(database), "NATS_URL=" + nats, "GRPC_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
 		"DRAIN_DELAY=0s", "ORDER_EXPIRY=24h",
 	})
 	if err != nil {
@@ -218,8 +236,8 @@ func (o *orderRows) open(ctx context.Context, database, nats string) (*shop, err
 	ended := make(chan error, 1)
 	go func() { ended <- base.Run(running) }()
 	s := &shop{feature, checkoutv1.NewCheckoutServiceClient(conn), func() error { stop(); return errors.Join(conn.Close(), <-ended) }}
-	err = await(ctx, startBound, func(ctx context.Context) error {
-		return o.servers.execute(ctx, database, "SELECT FROM outbox LIMIT 0") // the last table that the migrations make
+	err = servers.Await(ctx, servers.StartBound, func(ctx context.Context) error {
+		return o.servers.Execute(ctx, database, "SELECT FROM outbox LIMIT 0") // the last table that the migrations make
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.close())

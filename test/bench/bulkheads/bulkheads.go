@@ -1,4 +1,6 @@
-package main
+// Package bulkheads compares the bulkhead with failsafe-go's, uncontended and with the context of a request. The benchmarks of
+// platform/bulkhead look closer.
+package bulkheads
 
 import (
 	"context"
@@ -9,24 +11,32 @@ import (
 	fstimeout "github.com/failsafe-go/failsafe-go/timeout"
 
 	"example.com/watertight/platform/bulkhead"
+	"example.com/watertight/test/bench/suite"
+	"example.com/watertight/test/bench/table"
 )
 
-// bulkheadRows compares the bulkhead with failsafe-go's, uncontended and with the context of a request. The benchmarks of
-// platform/bulkhead look closer.
-type bulkheadRows struct {
-	calls       int
-	acquire, do *row
+type rows struct {
+	calls       int // each time
+	acquire, do *table.Row
 }
 
-func newBulkheadRows(r *report, size effort) *bulkheadRows {
-	return &bulkheadRows{
-		calls:   size.Calls,
-		acquire: r.row("bulkhead, Acquire and Release", "failsafe-go", "calls/s", 1),
-		do:      r.row("bulkhead, Do with a time-out", "failsafe-go, asynchronous", "calls/s", 1),
+// Start prepares the part.
+func Start(_ context.Context, r *suite.Run) (suite.Part, error) {
+	calls := 2_000_000
+	if r.Quick {
+		calls = 200_000
 	}
+	return &rows{
+		calls:   calls,
+		acquire: r.Row("bulkhead", "bulkhead, Acquire and Release", "failsafe-go", "calls/s", table.AtLeast(1)),
+		do:      r.Row("bulkhead", "bulkhead, Do with a time-out", "failsafe-go, asynchronous", "calls/s", table.AtLeast(1)),
+	}, nil
 }
 
-func (b *bulkheadRows) round(ctx context.Context, _ int) error {
+func (*rows) Close() error { return nil }
+
+// Round measures both sides one after the other.
+func (b *rows) Round(ctx context.Context, _ int) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Hour)
 	defer cancel()
 	ours, err := bulkhead.New("bench", bulkhead.Config{Size: 64, Queue: 64}, nil)
@@ -63,7 +73,7 @@ func (b *bulkheadRows) round(ctx context.Context, _ int) error {
 }
 
 // compare adds to the row how many of n calls each side does in a second.
-func compare(r *row, n int, ours, theirs func() error) error {
+func compare(r *table.Row, n int, ours, theirs func() error) error {
 	var rates [2]float64
 	for side, call := range []func() error{ours, theirs} {
 		start := time.Now()
@@ -74,6 +84,6 @@ func compare(r *row, n int, ours, theirs func() error) error {
 		}
 		rates[side] = float64(n) / time.Since(start).Seconds()
 	}
-	r.add(rates[0], rates[1])
+	r.Add(rates[0], rates[1])
 	return nil
 }

@@ -1,4 +1,6 @@
-package main
+// Package relay compares the relay of the outbox with a bare loop of its statements, in an empty table and in a full one, and
+// with Watermill's forwarder.
+package relay
 
 import (
 	"context"
@@ -19,6 +21,9 @@ import (
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/postgres"
+	"example.com/watertight/test/bench/servers"
+	"example.com/watertight/test/bench/suite"
+	"example.com/watertight/test/bench/table"
 )
 
 // The bare loop: the claim and the note of a relay that leases, and nothing else. Both must stay what platform/outbox does.
@@ -42,21 +47,39 @@ SELECT gen_random_uuid(), '%[1]s', 'bench.happened', decode(repeat('ab', 150), '
 // drainBound is how long a backlog may take.
 const drainBound = 10 * time.Minute
 
-// relayRows compares the relay with the bare loop, in an empty table and in a full one, and with Watermill's forwarder.
-type relayRows struct {
-	servers *servers
-	size    effort
+type rows struct {
+	servers *servers.Servers
+	size    sizes
 	cfg     outbox.Config
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	peer    *forwarding
 	// The databases whose outbox holds nothing but the backlog, and published rows as well.
 	empty, full                          *pgxpool.Pool
-	bareEmpty, bareFull, flat, forwarder *row
+	bareEmpty, bareFull, flat, forwarder *table.Row
 }
 
-func newRelayRows(ctx context.Context, s *servers, r *report, size effort, cfg outbox.Config) (*relayRows, error) {
-	conn, err := nats.Connect(s.nats)
+type sizes struct {
+	backlog     int // rows that the relay and the bare loop drain each time
+	published   int // published rows in the way, in the rows of the table that say so
+	peerBacklog int // messages that Watermill's forwarder drains each time
+}
+
+// Start prepares the part. RELAY_BATCH and others of the run's environment set both the relay and the bare loop.
+func Start(ctx context.Context, r *suite.Run) (suite.Part, error) {
+	cfg, err := config.Load[outbox.Config](r.Environ)
+	if err != nil {
+		return nil, err
+	}
+	size := sizes{backlog: 100_000, published: 1_000_000, peerBacklog: 5000}
+	if r.Quick {
+		size = sizes{backlog: 20_000, published: 200_000, peerBacklog: 1000}
+	}
+	s, err := r.Servers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := nats.Connect(s.NATS)
 	if err != nil {
 		return nil, err
 	}
@@ -64,46 +87,49 @@ func newRelayRows(ctx context.Context, s *servers, r *report, size effort, cfg o
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	b := &relayRows{servers: s, size: size, cfg: cfg, conn: conn, js: js}
-	behind := fmt.Sprintf("relay, %s published rows in the table", number(float64(size.Published)))
-	b.bareEmpty = r.row("relay, "+number(float64(size.Backlog))+" rows", "bare claim and mark", "rows/s", 0.5)
-	b.bareFull = r.row(behind, "bare claim and mark", "rows/s", 0.5)
-	b.flat = r.row(behind, "relay without them", "rows/s", 0.7)
-	b.forwarder = r.row("relay", "watermill-sql's forwarder", "rows/s", 2)
+	b := &rows{servers: s, size: size, cfg: cfg, conn: conn, js: js}
+	behind := fmt.Sprintf("relay, %s published rows in the table", table.Number(float64(size.published)))
+	b.bareEmpty = r.Row("relay", "relay, "+table.Number(float64(size.backlog))+" rows", "bare claim and mark", "rows/s", table.AtLeast(0.5))
+	b.bareFull = r.Row("relay", behind, "bare claim and mark", "rows/s", table.AtLeast(0.5))
+	b.flat = r.Row("relay", behind, "relay without them", "rows/s", table.AtLeast(0.7))
+	b.forwarder = r.Row("relay", "relay", "watermill-sql's forwarder", "rows/s", table.AtLeast(2))
 	if b.empty, err = b.database(ctx, "empty", 0); err != nil {
 		return nil, err
 	}
-	if b.full, err = b.database(ctx, "filled", size.Published); err != nil {
+	if b.full, err = b.database(ctx, "filled", size.published); err != nil {
 		return nil, err
 	}
 	b.peer, err = newForwarding(ctx, s, js)
 	return b, err
 }
 
-func (b *relayRows) database(ctx context.Context, name string, published int) (*pgxpool.Pool, error) {
-	if err := b.servers.create(ctx, name, "template0"); err != nil {
+func (b *rows) database(ctx context.Context, name string, published int) (*pgxpool.Pool, error) {
+	if err := b.servers.Create(ctx, name, "template0"); err != nil {
 		return nil, err
 	}
 	up, _, _ := strings.Cut(outbox.Schema, "-- +goose Down")
-	if err := b.servers.execute(ctx, name, up, fmt.Sprintf(events, "bench.v1.Before", "now()", published)); err != nil {
+	if err := b.servers.Execute(ctx, name, up, fmt.Sprintf(events, "bench.v1.Before", "now()", published)); err != nil {
 		return nil, err
 	}
-	return pgxpool.New(ctx, b.servers.url(name))
+	return pgxpool.New(ctx, b.servers.URL(name))
 }
 
-func (b *relayRows) close() {
+// Close ends the part's connections.
+func (b *rows) Close() error {
 	b.empty.Close()
 	b.full.Close()
 	b.peer.close()
 	b.conn.Close()
+	return nil
 }
 
-func (b *relayRows) round(ctx context.Context, n int) error {
+// Round drains a backlog of each side.
+func (b *rows) Round(ctx context.Context, n int) error {
 	bare, relay, err := b.both(ctx, b.empty, n)
 	if err != nil {
 		return err
 	}
-	peer, err := b.peer.rate(ctx, b.size.PeerBacklog)
+	peer, err := b.peer.rate(ctx, b.size.peerBacklog)
 	if err != nil {
 		return fmt.Errorf("watermill: %w", err)
 	}
@@ -111,15 +137,15 @@ func (b *relayRows) round(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	b.bareEmpty.add(relay, bare)
-	b.bareFull.add(relayBehind, bareBehind)
-	b.flat.add(relayBehind, relay)
-	b.forwarder.add(relay, peer)
+	b.bareEmpty.Add(relay, bare)
+	b.bareFull.Add(relayBehind, bareBehind)
+	b.flat.Add(relayBehind, relay)
+	b.forwarder.Add(relay, peer)
 	return nil
 }
 
 // both returns the rates of the bare loop and of the relay with the same backlog. They take turns at being first.
-func (b *relayRows) both(ctx context.Context, pool *pgxpool.Pool, n int) (bare, relay float64, err error) {
+func (b *rows) both(ctx context.Context, pool *pgxpool.Pool, n int) (bare, relay float64, err error) {
 	sides := []func() error{
 		func() (err error) { bare, err = b.rate(ctx, pool, b.drainBare); return err },
 		func() (err error) { relay, err = b.rate(ctx, pool, b.drainRelay); return err },
@@ -133,9 +159,9 @@ func (b *relayRows) both(ctx context.Context, pool *pgxpool.Pool, n int) (bare, 
 }
 
 // rate replaces the last backlog by a new one and times its drain.
-func (b *relayRows) rate(ctx context.Context, pool *pgxpool.Pool, drain func(context.Context, *pgxpool.Pool) error) (float64, error) {
-	err := b.servers.execute(ctx, pool.Config().ConnConfig.Database, "DELETE FROM outbox WHERE type = 'bench.v1.Happened'", "VACUUM outbox",
-		fmt.Sprintf(events, "bench.v1.Happened", "NULL", b.size.Backlog), "VACUUM ANALYZE outbox", "CHECKPOINT")
+func (b *rows) rate(ctx context.Context, pool *pgxpool.Pool, drain func(context.Context, *pgxpool.Pool) error) (float64, error) {
+	err := b.servers.Execute(ctx, pool.Config().ConnConfig.Database, "DELETE FROM outbox WHERE type = 'bench.v1.Happened'", "VACUUM outbox",
+		fmt.Sprintf(events, "bench.v1.Happened", "NULL", b.size.backlog), "VACUUM ANALYZE outbox", "CHECKPOINT")
 	if err != nil {
 		return 0, err
 	}
@@ -143,11 +169,11 @@ func (b *relayRows) rate(ctx context.Context, pool *pgxpool.Pool, drain func(con
 	if err := drain(ctx, pool); err != nil {
 		return 0, err
 	}
-	return float64(b.size.Backlog) / time.Since(start).Seconds(), nil
+	return float64(b.size.backlog) / time.Since(start).Seconds(), nil
 }
 
 // drainBare claims and marks until nothing is left.
-func (b *relayRows) drainBare(ctx context.Context, pool *pgxpool.Pool) error {
+func (b *rows) drainBare(ctx context.Context, pool *pgxpool.Pool) error {
 	for {
 		claimed, _ := pool.Query(ctx, bareClaim, b.cfg.Batch, "bare", b.cfg.Lease) // its error comes out of CollectRows
 		ids, err := pgx.CollectRows(claimed, func(row pgx.CollectableRow) (id uuid.UUID, err error) {
@@ -163,13 +189,13 @@ func (b *relayRows) drainBare(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // drainRelay runs a relay, from its start, until every row is noted as published.
-func (b *relayRows) drainRelay(ctx context.Context, pool *pgxpool.Pool) error {
+func (b *rows) drainRelay(ctx context.Context, pool *pgxpool.Pool) error {
 	database, err := config.Load[postgres.Config]([]string{"DATABASE_URL=" + pool.Config().ConnString()})
 	if err != nil {
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
-	conn, err := broker.Connect(broker.Config{URL: b.servers.nats, Heartbeat: time.Second}, "bench", log)
+	conn, err := broker.Connect(broker.Config{URL: b.servers.NATS, Heartbeat: time.Second}, "bench", log)
 	if err != nil {
 		return err
 	}
@@ -183,7 +209,7 @@ func (b *relayRows) drainRelay(ctx context.Context, pool *pgxpool.Pool) error {
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- o.Run(running) }()
-	err = await(ctx, drainBound, func(ctx context.Context) error { return drained(ctx, pool) })
+	err = servers.Await(ctx, drainBound, func(ctx context.Context) error { return drained(ctx, pool) })
 	stop()
 	return errors.Join(err, <-ended, purge(context.WithoutCancel(ctx), b.js, "bench"))
 }

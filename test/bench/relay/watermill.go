@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"example.com/watertight/test/bench/servers"
 )
 
 // peerTopic is the peer's stream and the one subject in it.
@@ -23,16 +25,16 @@ const peerTopic = "watermill"
 // forwarding is Watermill's outbox: its forwarder from its table in PostgreSQL to JetStream, each with its defaults, and the
 // message id as in ours.
 type forwarding struct {
-	servers *servers
+	servers *servers.Servers
 	pool    *pgxpool.Pool
 	js      jetstream.JetStream
 }
 
-func newForwarding(ctx context.Context, s *servers, js jetstream.JetStream) (*forwarding, error) {
-	if err := s.create(ctx, "watermill", "template0"); err != nil {
+func newForwarding(ctx context.Context, s *servers.Servers, js jetstream.JetStream) (*forwarding, error) {
+	if err := s.Create(ctx, "watermill", "template0"); err != nil {
 		return nil, err
 	}
-	pool, err := pgxpool.New(ctx, s.url("watermill"))
+	pool, err := pgxpool.New(ctx, s.URL("watermill"))
 	if err != nil {
 		return nil, err
 	}
@@ -47,10 +49,10 @@ func (f *forwarding) rate(ctx context.Context, n int) (float64, error) {
 	if err := f.fill(n); err != nil {
 		return 0, err
 	}
-	if err := f.servers.execute(ctx, "watermill", "VACUUM ANALYZE", "CHECKPOINT"); err != nil {
+	if err := f.servers.Execute(ctx, "watermill", "VACUUM ANALYZE", "CHECKPOINT"); err != nil {
 		return 0, err
 	}
-	conn, err := nats.Connect(f.servers.nats)
+	conn, err := nats.Connect(f.servers.NATS)
 	if err != nil {
 		return 0, err
 	}
@@ -62,7 +64,7 @@ func (f *forwarding) rate(ctx context.Context, n int) (float64, error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- forward.Run(ctx) }()
-	err = await(ctx, drainBound, func(ctx context.Context) error { return f.arrived(ctx, n) })
+	err = servers.Await(ctx, drainBound, func(ctx context.Context) error { return f.arrived(ctx, n) })
 	took := time.Since(start)
 	err = errors.Join(err, forward.Close(), <-ended, purge(context.WithoutCancel(ctx), f.js, peerTopic))
 	return float64(n) / took.Seconds(), err
