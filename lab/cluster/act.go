@@ -295,9 +295,6 @@ func (s *Shop) evictTwo(ctx context.Context, d *appsv1.Deployment, f found) (err
 		f.notef(scenario.Refused, false, "%s: the second eviction was answered %q", d.Name, fmt.Sprint(err))
 		return nil
 	}
-	if err := s.awaitGone(ctx, pods[:1]); err != nil {
-		return err
-	}
 	err = await(ctx, patience, "the second pod of "+d.Name+" may be evicted", func(ctx context.Context) (bool, error) {
 		err := s.evictPod(ctx, pods[1].Name)
 		return err == nil || apierrors.IsNotFound(err), err

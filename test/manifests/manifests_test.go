@@ -38,7 +38,7 @@ func variants(t *testing.T) map[string]chart.Values {
 		"no network policy": {"networkPolicy": chart.Values{"enabled": false}},
 		"no drain":          {"drain": chart.Values{"delay": 0}},
 		"autoscaled": {"autoscaling": chart.Values{"enabled": true, "maxReplicas": 4}, "replicas": 2,
-			"postgres": chart.Values{"maxConnections": 1000}},
+			"postgres": chart.Values{"maxConnections": 1500}},
 		"recs in checkout": {"services": chart.Values{"checkout": chart.Values{"env": chart.Values{"RECS_IN_CHECKOUT": "guarded"}}}},
 		"observed": {"observability": chart.Values{"otlpEndpoint": "http://collector.tracing:4317", "serviceMonitor": chart.Values{"enabled": true},
 			"prometheusRules": on, "dashboards": on, "collector": on}},

@@ -228,7 +228,7 @@ func TestPostgres_ARoleHasItsShareOfConnections(t *testing.T) {
 	s := newDatabase(t, "split")
 	s.prepare()
 	defer s.serve()()
-	const limit = 2 * (16 + 2 + 4)
+	const limit = 2 * 2 * (16 + 2 + 4) // one replica, one more for a rollout, and as many that leave
 	var refused error
 	for opened := range limit + 1 {
 		conn, err := s.connect("payment", "payment")

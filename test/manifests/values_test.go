@@ -72,7 +72,7 @@ func TestDefaults_FitOnALaptop(t *testing.T) {
 }
 
 func TestValues_OfEachDesignAreMadeForIt(t *testing.T) {
-	r := render(t, chart.Values{"services": chart.Values{"recs": chart.Values{"replicas": 3}}, "replicas": 2, "postgres": chart.Values{"maxConnections": 900}})
+	r := render(t, chart.Values{"services": chart.Values{"recs": chart.Values{"replicas": 3}}, "replicas": 2, "postgres": chart.Values{"maxConnections": 1500}})
 	for name, want := range map[string]int{"recs": 3, "checkout": 2, "gateway": 2} {
 		if got := replicasOf(t, r, name); got != want {
 			t.Errorf("%s: %d replicas, want %d", name, got, want)

@@ -74,8 +74,9 @@ watertight.importTargets: at which process each service takes imports, by servic
 
 {{/*
 watertight.databases: the design's databases by name, as YAML: services, processes, and how many connections its role and
-its owner's role may hold. Every replica counts with all its pools, and one more for the surge of a rollout; a migration
-takes a connection for its lock and up to two for its work. (root)
+its owner's role may hold. Every replica counts with all its pools, and one more for the surge of a rollout, and all of them
+twice, because each may be there still, and take calls, while its successor does; a migration takes a connection for its
+lock and up to two for its work. (root)
 */}}
 {{- define "watertight.databases" -}}
 {{- $root := . }}
@@ -90,7 +91,7 @@ takes a connection for its lock and up to two for its work. (root)
 {{- if $process.prefix }}{{/* the monolith has one for each worker and two more */}}
 {{- $main = get $env (printf "%s_DB_MAX_CONNS" (upper .)) | default (add (get $env "POOL_SIZE" | int) 2) }}
 {{- end }}
-{{- $service := mul $replicas (add (int $main) $others) }}
+{{- $service := mul 2 $replicas (add (int $main) $others) }}
 {{- $sum = add $sum $service }}
 {{- if not $process.oneDatabase }}
 {{ . }}: {services: [{{ . }}], schemas: false, connections: {{ $service }}, ownerConnections: {{ $owner }}}

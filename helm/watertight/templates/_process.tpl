@@ -100,7 +100,8 @@ stringData:
 {{- $process := index . 2 }}
 {{- $own := get $root.Values.services $name }}
 {{- $drain := $root.Values.drain }}
-{{- $preStop := ternary (int $drain.preStop) 0 (gt (int $drain.delay) 0) }}
+{{- $named := include "watertight.callers" (list $root $name) | fromYamlArray }}
+{{- $preStop := ternary (int (ternary $drain.preStopNamed $drain.preStop (gt (len $named) 0))) 0 (gt (int $drain.delay) 0) }}
 {{- $labels := list $root $name (include "watertight.component" $process) -}}
 apiVersion: apps/v1
 kind: Deployment
@@ -113,9 +114,7 @@ spec:
   {{- if not $root.Values.autoscaling.enabled }}
   replicas: {{ include "watertight.replicas" . }}
   {{- end }}
-  {{- if include "watertight.callers" (list $root $name) | fromYamlArray }}
   minReadySeconds: {{ $root.Values.rollout.minReadySeconds }}
-  {{- end }}
   revisionHistoryLimit: 5
   progressDeadlineSeconds: {{ add 300 (int $root.Values.rollout.minReadySeconds) }}
   selector:
