@@ -102,7 +102,7 @@ func (c Config) pool(deps Deps) (*pgxpool.Config, error) {
 	setDefault(conn.RuntimeParams, "idle_in_transaction_session_timeout", milliseconds(c.IdleInTransactionTimeout))
 	tracer := newTracer(deps, statementName)
 	prepare := newTracer(deps, func(sql string) string { return names.Prepare(statementName(sql)) })
-	conn.Tracer = statements{tracer, tracer, prepare, tracer, tracer}
+	conn.Tracer = statements{tracer, batches{tracer}, prepare, tracer, tracer}
 	return pool, nil
 }
 
@@ -123,6 +123,16 @@ type statements struct {
 	pgx.PrepareTracer
 	pgx.ConnectTracer
 	pgx.CopyFromTracer
+}
+
+// batches leaves out a statement of a batch of which there is nothing to tell, neither a span nor an error: otelpgx would work
+// out its name all the same. The batch as a whole is timed.
+type batches struct{ *otelpgx.Tracer }
+
+func (b batches) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchQueryData) {
+	if data.Err != nil || trace.SpanFromContext(ctx).IsRecording() {
+		b.Tracer.TraceBatchQuery(ctx, conn, data)
+	}
 }
 
 // setDefault leaves what the connection string itself says.

@@ -43,8 +43,8 @@ func parseOrder(req *checkoutv1.PlaceOrderRequest) (wantedOrder, error) {
 		paymentToken: req.GetPaymentToken(), expectedTotal: req.ExpectedTotal,
 	}
 	for _, text := range [][2]string{{"idempotency_key", o.key}, {"customer_id", o.customerID}, {"currency", o.currency}, {"payment_token", o.paymentToken}} {
-		if err := checkText(text[0], text[1]); err != nil {
-			return wantedOrder{}, err
+		if !storable(text[1]) {
+			return wantedOrder{}, rpcerr.Invalid(text[0], notStorable)
 		}
 	}
 	lines, err := mergeLines(req.GetLines())
@@ -57,8 +57,8 @@ func mergeLines(lines []*checkoutv1.NewLine) ([]wantedLine, error) {
 	merged := make([]wantedLine, 0, len(lines))
 	at := make(map[string]int, len(lines))
 	for i, l := range lines {
-		if err := checkText(fmt.Sprintf("lines[%d].product_id", i), l.GetProductId()); err != nil {
-			return nil, err
+		if !storable(l.GetProductId()) {
+			return nil, rpcerr.Invalid(fmt.Sprintf("lines[%d].product_id", i), notStorable)
 		}
 		m, known := at[l.GetProductId()]
 		if !known {
@@ -76,13 +76,10 @@ func mergeLines(lines []*checkoutv1.NewLine) ([]wantedLine, error) {
 	return merged, nil
 }
 
-// checkText refuses what PostgreSQL cannot store as text.
-func checkText(path, s string) error {
-	if !utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0 {
-		return rpcerr.Invalid(path, "must be valid UTF-8 without NUL")
-	}
-	return nil
-}
+const notStorable = "must be valid UTF-8 without NUL"
+
+// storable reports whether PostgreSQL can store s as text.
+func storable(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
 func (o wantedOrder) productIDs() []string {
 	ids := make([]string, 0, len(o.lines))

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"example.com/watertight/platform/rpcerr"
 	checkoutv1 "example.com/watertight/proto/checkout/v1"
 )
 
@@ -52,11 +53,11 @@ func parsePrices(sent []*checkoutv1.Price) ([]listedPrice, error) {
 	prices := make([]listedPrice, 0, len(sent))
 	at := make(map[string]int, len(sent))
 	for i, p := range sent {
-		if err := checkText(fmt.Sprintf("prices[%d].product_id", i), p.GetProductId()); err != nil {
-			return nil, err
+		if !storable(p.GetProductId()) {
+			return nil, rpcerr.Invalid(fmt.Sprintf("prices[%d].product_id", i), notStorable)
 		}
-		if err := checkText(fmt.Sprintf("prices[%d].name", i), p.GetName()); err != nil {
-			return nil, err
+		if !storable(p.GetName()) {
+			return nil, rpcerr.Invalid(fmt.Sprintf("prices[%d].name", i), notStorable)
 		}
 		listed := listedPrice{p.GetProductId(), price{name: p.GetName(), currency: p.GetPrice().GetCurrency(), minor: p.GetPrice().GetMinor()}}
 		if known, repeated := at[listed.productID]; repeated {
