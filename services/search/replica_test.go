@@ -24,6 +24,7 @@ import (
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpc"
+	"example.com/watertight/platform/rpc/contract"
 	moneyv1 "example.com/watertight/proto/money/v1"
 	searchv1 "example.com/watertight/proto/search/v1"
 	"example.com/watertight/services/search"
@@ -43,7 +44,8 @@ type replica struct {
 	service *search.Service
 	pool    *pgxpool.Pool
 	admin   string
-	stop    func()
+	stop    func() // begins the drain and waits for the end
+	drain   func() // only begins it
 }
 
 // start runs a replica on the database and returns at once.
@@ -56,7 +58,7 @@ func start(t testing.TB, database, owner string) *replica {
 	server, err := rpc.NewServer(rpc.ServerConfig{
 		Addr: "127.0.0.1:0", Pool: bulkhead.Config{Size: 16, Queue: 64}, MaxStreams: 16, MaxConnectionAge: time.Hour,
 	}, rpc.ServerDeps{
-		Log: log, Registry: registry, TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(),
+		Contract: contract.New, Log: log, Registry: registry, TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(),
 		Propagator: propagation.TraceContext{}, MapError: postgres.RPCError,
 	})
 	must(t, err)
@@ -81,7 +83,7 @@ func start(t testing.TB, database, owner string) *replica {
 	})
 	must(t, err)
 	stopped := false
-	r := &replica{SearchServiceClient: searchv1.NewSearchServiceClient(conn), service: service, pool: pool, admin: process.AdminAddr()}
+	r := &replica{SearchServiceClient: searchv1.NewSearchServiceClient(conn), service: service, pool: pool, admin: process.AdminAddr(), drain: cancel}
 	r.stop = func() {
 		if stopped {
 			return

@@ -109,6 +109,22 @@ func TestImport_ChecksEveryMessageAgainstTheContract(t *testing.T) {
 	}
 }
 
+func TestImport_EndsWhenTheServiceDrains(t *testing.T) {
+	r := startReady(t, pgtest.New(t), "")
+	stream, err := r.ImportProducts(t.Context())
+	must(t, err)
+	must(t, stream.Send(&searchv1.ImportProductsRequest{Products: lamps(2)}))
+	r.drain()
+	eventually(t, "draining", func() (string, bool) {
+		// Until the drain has begun the message is stored; then Send fails with EOF and the status is to be had.
+		err := stream.Send(&searchv1.ImportProductsRequest{Products: lamps(2)})
+		return fmt.Sprint(err), err != nil
+	})
+	if _, err = stream.CloseAndRecv(); status.Code(err) != codes.Unavailable || rpcerr.Reason(err) != rpcerr.Draining {
+		t.Errorf("got %v, want UNAVAILABLE with reason DRAINING", err)
+	}
+}
+
 func TestImport_FromManyAtOnceEndsWithEveryProductFound(t *testing.T) {
 	database := pgtest.New(t)
 	replicas := []*replica{startReady(t, database, ""), startReady(t, database, "")}

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"example.com/watertight/platform/rpcerr"
 	searchv1 "example.com/watertight/proto/search/v1"
@@ -58,7 +60,8 @@ func (s *Service) GetProducts(_ context.Context, req *searchv1.GetProductsReques
 }
 
 // ImportProducts implements the contract: one transaction a message. The answer comes when this replica's searches find
-// what was imported; the others follow within the refresh interval and the time their index takes.
+// what was imported; the others follow within the refresh interval and the time their index takes. A stream that is under way
+// when the drain begins ends with its next message, and the importer sends all of it again, elsewhere.
 func (s *Service) ImportProducts(stream grpc.ClientStreamingServer[searchv1.ImportProductsRequest, searchv1.ImportProductsResponse]) error {
 	ctx := stream.Context()
 	resp := &searchv1.ImportProductsResponse{}
@@ -69,6 +72,11 @@ func (s *Service) ImportProducts(stream grpc.ClientStreamingServer[searchv1.Impo
 		}
 		if err != nil {
 			return err
+		}
+		select {
+		case <-s.draining:
+			return rpcerr.New(codes.Unavailable, rpcerr.Draining, "the service is about to stop; send the products again", rpcerr.RetryAfter(time.Second))
+		default:
 		}
 		if err := s.catalog.store.put(ctx, req.GetProducts()); err != nil {
 			return err

@@ -51,6 +51,7 @@ type Service struct {
 	database postgres.Config
 	log      *slog.Logger
 	catalog  *catalog
+	draining <-chan struct{}
 }
 
 // New sets the service up. It does no I/O and starts nothing.
@@ -81,6 +82,7 @@ func (s *Service) Register(r grpc.ServiceRegistrar) {
 
 // Start adds what the service runs in the background to p, which is ready when the catalog has been loaded.
 func (s *Service) Start(p *lifecycle.Process) {
+	s.draining = p.Draining()
 	loaded := p.Ready("catalog")
 	p.Worker("catalog", func(ctx context.Context) error { return s.run(ctx, loaded) })
 	p.Closer("catalog", func(context.Context) error { return s.catalog.Close() })

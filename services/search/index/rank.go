@@ -1,13 +1,11 @@
 package index
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
-
-	bleve "github.com/blevesearch/bleve_index_api"
 )
 
 // A key says where a product stands in a result, less is better: what the query finds wrong with it in the upper half,
@@ -48,22 +46,21 @@ const (
 // that have a word one letter away from one that no product has join, below. When there are none at all, any word may be
 // mistyped; and when that finds none either, the products with some of the words come instead. The product whose id was
 // typed comes first in any case.
-func (x *Index) matches(text string) ([]key, error) {
+func (x *Index) matches(t *tallies, text string) ([]key, error) {
 	words, typed := x.words.query(text)
 	if len(words) == 0 {
 		return x.named(text, nil), nil
 	}
-	t := x.scratch.Get().(*tallies) //nolint:errcheck,forcetypeassert // the pool holds nothing else
-	defer x.scratch.Put(t)
+	clues := t.clues(words)
 	for forgive, enough := range []int{forgiveNone: fewMatches, forgiveUnknown: 1, forgiveAll: 1} {
-		if err := x.count(t, words, forgiveness(forgive)); err != nil {
+		if err := x.count(t, clues, forgiveness(forgive)); err != nil {
 			return nil, err
 		}
 		if keys := t.complete(x.nameSize, typed); len(keys) >= enough {
 			return x.named(text, keys), nil
 		}
 	}
-	if err := x.count(t, words, forgiveUnknown); err != nil {
+	if err := x.count(t, clues, forgiveUnknown); err != nil {
 		return nil, err
 	}
 	return x.named(text, t.partial()), nil
@@ -86,16 +83,40 @@ func (x *Index) named(text string, keys []key) []key {
 
 // tallies is what is known of each product while the words of a query are looked up one after the other.
 type tallies struct {
+	*terms
 	of    []tally  // by ordinal
 	any   []uint32 // the ordinals that have any of the words
 	word  []uint32 // the ordinals that have the word at hand
 	total uint32   // the weight of all words
+	asked []clue   // this and keys are kept for their memory
+	keys  []key
 }
 
 type tally struct {
 	best  uint32 // 1 + what is wrong with the best match of the word at hand; 0 for no match
 	wrong uint32 // the sum of that for the words before
 	found uint32 // the weight of the words it has
+}
+
+// tallies returns what a search needs, to be put back into x.scratch.
+func (x *Index) tallies() (*tallies, error) {
+	if t, ok := x.scratch.Get().(*tallies); ok {
+		return t, nil
+	}
+	terms, err := newTerms(x.parts)
+	if err != nil {
+		return nil, err
+	}
+	return &tallies{terms: terms, of: make([]tally, len(x.products))}, nil
+}
+
+// clues returns the words, of which nothing is known yet.
+func (t *tallies) clues(words []word) []clue {
+	t.asked = slices.Grow(t.asked[:0], len(words))[:len(words)]
+	for i, w := range words {
+		t.asked[i] = clue{word: w, sure: t.asked[i].sure[:0], slips: t.asked[i].slips[:0]}
+	}
+	return t.asked
 }
 
 func (t *tallies) reset() {
@@ -108,14 +129,16 @@ func (t *tallies) reset() {
 	t.any, t.word, t.total = t.any[:0], t.word[:0], 0
 }
 
-// add notes that a product has the word at hand; of several matches the best counts.
-func (t *tallies) add(ordinal, wrong uint32) {
-	best := &t.of[ordinal].best
-	if *best == 0 {
-		t.word = append(t.word, ordinal)
-	}
-	if *best == 0 || wrong+1 < *best {
-		*best = wrong + 1
+// add notes which products have the word at hand; of several matches the best counts.
+func (t *tallies) add(found []match) {
+	for _, m := range found {
+		best := &t.of[m.ordinal].best
+		if *best == 0 {
+			t.word = append(t.word, m.ordinal)
+		}
+		if *best == 0 || m.wrong+1 < *best {
+			*best = m.wrong + 1
+		}
 	}
 }
 
@@ -136,145 +159,113 @@ func (t *tallies) next() {
 	t.word = t.word[:0]
 }
 
-// complete returns the products that have all words. One that has them all in its name, whole, and nothing else there,
-// is what the query names.
+// complete returns the products that have all words. One that has them all in its name, whole, and nothing else there, is
+// what the query names. The next call overwrites the result.
 func (t *tallies) complete(nameSize []uint16, typed int) []key {
-	var keys []key
+	t.keys = t.keys[:0]
 	for _, ordinal := range t.any {
 		of := t.of[ordinal]
 		switch {
 		case of.found < t.total:
 		case of.wrong == 0 && int(nameSize[ordinal]) == typed:
-			keys = append(keys, newKey(tierName, ordinal))
+			t.keys = append(t.keys, newKey(tierName, ordinal))
 		default:
-			keys = append(keys, newKey(tierRest|of.wrong, ordinal))
+			t.keys = append(t.keys, newKey(tierRest|of.wrong, ordinal))
 		}
 	}
-	return keys
+	return t.keys
 }
 
-// partial returns the products that have any of the words.
+// partial returns the products that have any of the words, in the same memory as complete.
 func (t *tallies) partial() []key {
-	keys := make([]key, 0, len(t.any))
+	t.keys = t.keys[:0]
 	for _, ordinal := range t.any {
 		of := t.of[ordinal]
-		keys = append(keys, newKey(tierRest|of.wrong+(t.total-of.found)*missing, ordinal))
+		t.keys = append(t.keys, newKey(tierRest|of.wrong+(t.total-of.found)*missing, ordinal))
 	}
-	return keys
+	return t.keys
 }
 
-// count looks the words up.
-func (x *Index) count(t *tallies, words []word, forgive forgiveness) error {
+// clue is a word of a query and the products that have it. They are looked up once, however often they are counted.
+type clue struct {
+	word
+	sure   []match // as it is or in another form, or begun
+	known  bool    // some product has it whole
+	slips  []match // mistyped
+	looked struct{ sure, slips bool }
+}
+
+// count tallies the words.
+func (x *Index) count(t *tallies, clues []clue, forgive forgiveness) error {
 	t.reset()
-	for _, w := range words {
-		if err := x.lookUp(t, w, forgive); err != nil {
-			return fmt.Errorf("look up %q: %w", w.text, err)
+	for i := range clues {
+		c := &clues[i]
+		if err := x.lookUp(t.terms, c, forgive); err != nil {
+			return fmt.Errorf("look up %q: %w", c.text, err)
+		}
+		t.add(c.sure)
+		if c.forgiven(forgive) {
+			t.add(c.slips)
 		}
 		t.next()
 	}
 	return nil
 }
 
+// forgiven says whether the word may be mistyped.
+func (c *clue) forgiven(forgive forgiveness) bool {
+	return c.typo && (forgive == forgiveAll || forgive == forgiveUnknown && !c.known)
+}
+
+// lookUp finds the products that have the word, unless it has done so before.
+func (x *Index) lookUp(t *terms, c *clue, forgive forgiveness) error {
+	if !c.looked.sure {
+		c.looked.sure = true
+		if err := c.lookUpSure(t); err != nil {
+			return err
+		}
+	}
+	if c.looked.slips || !c.forgiven(forgive) {
+		return nil
+	}
+	c.looked.slips = true
+	return x.lookUpSlips(t, c)
+}
+
 // minIDPrefix is how much of an id must be typed to find it: nearly every product has one of its own, and thousands begin
 // with the same digit.
 const minIDPrefix = 3
 
-// lookUp adds the products that have the word: as it is or in another form, begun, mistyped. An id is as good as a name.
-func (x *Index) lookUp(t *tallies, w word, forgive forgiveness) error {
-	err := errors.Join(x.whole(t, nameField, w, 0), x.whole(t, idField, w, 0), x.whole(t, textField, w, elsewhere))
-	known := len(t.word) > 0
-	if w.prefix {
-		err = errors.Join(err, x.begun(t, nameField, w, begun), x.begun(t, textField, w, begun+elsewhere))
+// lookUpSure looks for the stem, which the products that have the word itself have as well, and for longer words. An id is
+// as good as a name.
+func (c *clue) lookUpSure(t *terms) error {
+	stem := stemMark + c.stem
+	err := errors.Join(t.with(&c.sure, nameField, stem, 0), t.with(&c.sure, idField, stem, 0), t.with(&c.sure, textField, stem, elsewhere))
+	c.known = len(c.sure) > 0
+	if c.prefix {
+		err = errors.Join(err, t.begun(&c.sure, nameField, c.text, begun), t.begun(&c.sure, textField, c.text, begun+elsewhere))
 	}
-	if len(w.text) >= minIDPrefix {
-		err = errors.Join(err, x.begun(t, idField, w, begun))
-	}
-	if w.typo && (forgive == forgiveAll || forgive == forgiveUnknown && !known) {
-		err = errors.Join(err, x.mistyped(t, nameField, w, mistyped), x.mistyped(t, textField, w, mistyped+elsewhere))
+	if len(c.text) >= minIDPrefix {
+		err = errors.Join(err, t.begun(&c.sure, idField, c.text, begun))
 	}
 	return err
 }
 
-// whole looks for the stem alone: the products that have the word itself have its stem as well.
-func (x *Index) whole(t *tallies, field string, w word, wrong uint32) error {
-	return x.addTerm(t, field, stemMark+w.stem, wrong)
-}
-
-func (x *Index) begun(t *tallies, field string, w word, wrong uint32) error {
-	longer, err := x.reader.FieldDictPrefix(field, []byte(w.text))
+// lookUpSlips looks for words one letter away, and for stems: "haerts" is a slip of "heart", though two letters away.
+func (x *Index) lookUpSlips(t *terms, c *clue) error {
+	word, err := x.slips.BuildDfa(c.text, 1)
 	if err != nil {
 		return err
 	}
-	return x.addTerms(t, field, other{longer, w.text}, wrong)
-}
-
-// mistyped looks for the stem as well: "haerts" is a slip of "heart", though two letters away.
-func (x *Index) mistyped(t *tallies, field string, w word, wrong uint32) error {
-	similar, err := x.reader.FieldDictFuzzy(field, w.text, 1, "")
+	stem, err := x.slips.BuildDfa(stemMark+c.stem, 1)
 	if err != nil {
 		return err
 	}
-	if err := x.addTerms(t, field, written{similar}, wrong); err != nil {
-		return err
+	written := func(term string) bool { return !strings.HasPrefix(term, stemMark) }
+	all := func(string) bool { return true }
+	look := func(field int, wrong uint32) error {
+		return errors.Join(t.like(&c.slips, field, span{}, word, written, wrong),
+			t.like(&c.slips, field, startingWith(stemMark), stem, all, wrong))
 	}
-	similar, err = x.reader.FieldDictFuzzy(field, stemMark+w.stem, 1, stemMark)
-	if err != nil {
-		return err
-	}
-	return x.addTerms(t, field, similar, wrong)
-}
-
-// other leaves one term, which was looked up already, out of a list of terms.
-type other struct {
-	bleve.FieldDict
-	than string
-}
-
-func (d other) Next() (*bleve.DictEntry, error) {
-	entry, err := d.FieldDict.Next()
-	if err == nil && entry != nil && entry.Term == d.than {
-		return d.FieldDict.Next()
-	}
-	return entry, err
-}
-
-// written leaves the stems out of a list of terms.
-type written struct{ bleve.FieldDict }
-
-func (d written) Next() (*bleve.DictEntry, error) {
-	for {
-		entry, err := d.FieldDict.Next()
-		if err != nil || entry == nil || !strings.HasPrefix(entry.Term, stemMark) {
-			return entry, err
-		}
-	}
-}
-
-func (x *Index) addTerms(t *tallies, field string, terms bleve.FieldDict, wrong uint32) (err error) {
-	defer func() { err = errors.Join(err, terms.Close()) }()
-	for {
-		entry, err := terms.Next()
-		if err != nil || entry == nil {
-			return err
-		}
-		if err := x.addTerm(t, field, entry.Term, wrong); err != nil {
-			return err
-		}
-	}
-}
-
-func (x *Index) addTerm(t *tallies, field, term string, wrong uint32) (err error) {
-	products, err := x.reader.TermFieldReader(context.Background(), []byte(term), field, false, false, false)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, products.Close()) }()
-	var hit bleve.TermFieldDoc
-	for {
-		next, err := products.Next(hit.Reset())
-		if err != nil || next == nil {
-			return err
-		}
-		t.add(x.ordinals[next.ID.Value()], wrong)
-	}
+	return errors.Join(look(nameField, mistyped), look(textField, mistyped+elsewhere))
 }

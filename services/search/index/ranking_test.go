@@ -96,6 +96,18 @@ func TestSearch_RanksAsAPersonWouldExpect(t *testing.T) {
 	}
 }
 
+func TestSearch_AWordThatIsOnlyBegunMayBeMistypedAsWell(t *testing.T) {
+	x := build(t, []*searchv1.Product{
+		product("1", "Heart Box", "Home", "", 9), product("2", "Hartley Mug", "Home", "", 1), product("3", "Harp", "Home", "", 1), product("4", "Mug", "Home", "", 1),
+	})
+	if got, want := ids(search(t, x, index.Query{Text: "hart", Limit: 9}).Products), "2 1 3"; got != want {
+		t.Errorf("hart: got %q, want %q: what begins so, then what it may have been meant for", got, want)
+	}
+	if got, want := ids(search(t, x, index.Query{Text: "harp", Limit: 9}).Products), "3"; got != want {
+		t.Errorf("harp: got %q, want %q: a word that is there was not mistyped", got, want)
+	}
+}
+
 func TestSearch_ReadsNoQuerySyntax(t *testing.T) {
 	x := build(t, shop())
 	plain := ids(search(t, x, index.Query{Text: "heart lantern", Limit: 100}).Products)

@@ -40,10 +40,14 @@ type Result struct {
 // Search returns one page of the products that match, best first; for a blank text all products, by name. An error is a
 // fault of the index, never of the text.
 func (x *Index) Search(q Query) (Result, error) {
-	keys := x.list()
+	keys := x.list
 	if strings.TrimSpace(q.Text) != "" {
-		var err error
-		if keys, err = x.matches(q.Text); err != nil {
+		t, err := x.tallies()
+		if err != nil {
+			return Result{}, err
+		}
+		defer x.scratch.Put(t)
+		if keys, err = x.matches(t, q.Text); err != nil {
 			return Result{}, err
 		}
 	}
@@ -51,44 +55,81 @@ func (x *Index) Search(q Query) (Result, error) {
 	if q.Category != "" {
 		keys = x.within(keys, q.Category)
 	}
-	slices.Sort(keys)
 	result.Total = len(keys)
-	start := x.start(keys, q.After)
-	end := min(start+q.Limit, len(keys))
-	for _, k := range keys[start:end] {
-		result.Products = append(result.Products, x.products[k.ordinal()])
+	start, page := x.page(keys, q)
+	result.Products = make([]*searchv1.Product, len(page))
+	for i, k := range page {
+		result.Products[i] = x.products[k.ordinal()]
 	}
-	if end > start && end < len(keys) {
-		result.Next = Position{ID: x.products[keys[end-1].ordinal()].GetId(), Offset: end}
+	if end := start + len(page); len(page) > 0 && end < len(keys) {
+		result.Next = Position{ID: result.Products[len(page)-1].GetId(), Offset: end}
 	}
 	return result, nil
 }
 
-// list returns the keys of all products in the order of their names.
-func (x *Index) list() []key {
-	keys := make([]key, len(x.byName))
-	for i, ordinal := range x.byName {
-		keys[i] = newKey(uint32(i), ordinal)
-	}
-	return keys
-}
-
+// within returns the keys of a category's products.
 func (x *Index) within(keys []key, category string) []key {
 	wanted, ok := slices.BinarySearch(x.categories, category)
-	return slices.DeleteFunc(keys, func(k key) bool { return !ok || x.category[k.ordinal()] != uint32(wanted) })
-}
-
-// start returns where in keys, which are sorted, the page after p begins.
-func (x *Index) start(keys []key, p Position) int {
-	if p == (Position{}) {
-		return 0
+	if !ok {
+		return nil
 	}
-	if ordinal, ok := x.byKey[Key(p.ID)]; ok {
-		if i := slices.IndexFunc(keys, func(k key) bool { return k.ordinal() == ordinal }); i >= 0 {
-			return i + 1
+	inside := make([]key, 0, len(keys)/len(x.categories)+1)
+	for _, k := range keys {
+		if x.category[k.ordinal()] == uint32(wanted) {
+			inside = append(inside, k)
 		}
 	}
-	return min(max(p.Offset-1, 0), len(keys))
+	return inside
+}
+
+// page returns the least of keys behind q.After, in order, and how many come before them.
+func (x *Index) page(keys []key, q Query) (start int, page []key) {
+	last, found := x.keyOf(keys, q.After.ID)
+	switch {
+	case q.After == (Position{}):
+		return 0, least(keys, q.Limit)
+	case found:
+		behind := make([]key, 0, len(keys))
+		for _, k := range keys {
+			if k > last {
+				behind = append(behind, k)
+			}
+		}
+		return len(keys) - len(behind), least(behind, q.Limit)
+	}
+	start = min(max(q.After.Offset-1, 0), len(keys))
+	sorted := slices.Sorted(slices.Values(keys))
+	return start, sorted[start:min(start+q.Limit, len(keys))]
+}
+
+// keyOf returns the key of the product with the id, if it is one of keys.
+func (x *Index) keyOf(keys []key, id string) (key, bool) {
+	ordinal, ok := x.byKey[Key(id)]
+	if !ok {
+		return 0, false
+	}
+	i := slices.IndexFunc(keys, func(k key) bool { return k.ordinal() == ordinal })
+	if i < 0 {
+		return 0, false
+	}
+	return keys[i], true
+}
+
+// least returns the n least keys, in order. A page is a small part of a result, so that few keys have to be moved; to sort all
+// of them takes longer than to find them.
+func least(keys []key, n int) []key {
+	page := make([]key, 0, min(n, len(keys)))
+	for _, k := range keys {
+		if len(page) == n {
+			if n == 0 || k > page[n-1] {
+				continue
+			}
+			page = page[:n-1]
+		}
+		at, _ := slices.BinarySearch(page, k)
+		page = slices.Insert(page, at, k)
+	}
+	return page
 }
 
 func (x *Index) countCategories(keys []key) []*searchv1.CategoryCount {
