@@ -8,7 +8,7 @@ COPY . .
 # Each module has its own versions: GOWORK=off.
 RUN --mount=type=cache,target=/root/.cache --mount=type=cache,target=/go/pkg/mod \
     cd "$(dirname "$(dirname "$(ls -d */cmd/$SERVICE services/*/cmd/$SERVICE 2>/dev/null)")")" && \
-    CGO_ENABLED=0 GOWORK=off GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags="-s -w -X example.com/watertight/platform/telemetry.release=$VERSION" -o /out/program ./cmd/$SERVICE && \
+    CGO_ENABLED=0 GOWORK=off GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags="-s -w -X example.com/watertight/platform/telemetry.release=$VERSION" -o /out/program ./cmd/$SERVICE && \
     printf 'nonroot:x:65532:65532:nonroot:/:/nologin\n' >/out/passwd
 
 FROM scratch

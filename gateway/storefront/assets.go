@@ -5,7 +5,6 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
-	"mime"
 	"net/http"
 	"path"
 	"strings"
@@ -40,13 +39,28 @@ func loadAssets() (assets, error) {
 		}
 		sum := sha256.Sum256(content)
 		ext := path.Ext(e.Name())
+		kind, err := contentType(ext)
+		if err != nil {
+			return nil, fmt.Errorf("static file %s: %w", e.Name(), err)
+		}
 		all[e.Name()] = asset{
 			address:     "/static/" + strings.TrimSuffix(e.Name(), ext) + "." + hex.EncodeToString(sum[:6]) + ext,
-			contentType: mime.TypeByExtension(ext),
+			contentType: kind,
 			body:        page.NewBody(content),
 		}
 	}
 	return all, nil
+}
+
+// contentType is the same on every machine. The standard library's would read the machine's own tables first, and keep a thousand types.
+func contentType(ext string) (string, error) {
+	switch ext {
+	case ".js":
+		return "text/javascript; charset=utf-8", nil
+	case ".svg":
+		return "image/svg+xml", nil
+	}
+	return "", fmt.Errorf("the content type of %q is not known", ext)
 }
 
 // address is for templates.

@@ -23,6 +23,7 @@ import (
 	"example.com/watertight/platform/mtls"
 	"example.com/watertight/platform/mtls/authority"
 	"example.com/watertight/platform/rpc"
+	"example.com/watertight/platform/rpc/contract"
 	"example.com/watertight/platform/rpcerr"
 )
 
@@ -97,7 +98,7 @@ func serve(t *testing.T, identity *mtls.Identity) string {
 	server, err := rpc.NewServer(rpc.ServerConfig{
 		Addr: "127.0.0.1:0", Pool: bulkhead.Config{Size: 4, Queue: 4}, MaxStreams: 1, MaxConnectionAge: time.Hour,
 	}, rpc.ServerDeps{
-		Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: noop.NewMeterProvider(),
+		Contract: contract.New, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: noop.NewMeterProvider(),
 		Propagator: propagation.TraceContext{}, TLS: identity, Callers: rpc.Callers{greet: {"gateway"}, load: {"lab"}},
 	})
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"buf.build/go/protovalidate"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,28 +20,28 @@ import (
 	"example.com/watertight/platform/rpcerr"
 )
 
-// maxFields is how many violated fields an error lists: errors travel in headers, which have limits.
-const maxFields = 10
-
 // chain is what every call passes before its handler, outermost first: errors and panics become statuses; the caller must be
 // one who may call; the request is held against the contract; a slot is taken.
 type chain struct {
 	deps     ServerDeps
-	contract protovalidate.Validator
+	contract func(proto.Message) error
 	pool     *bulkhead.Bulkhead // nil: no slots are taken
 	streams  chan struct{}
 }
 
 func newChain(deps ServerDeps, pool *bulkhead.Bulkhead, maxStreams int) (*chain, error) {
-	contract, err := protovalidate.New()
+	if deps.Contract == nil {
+		return nil, errors.New("a server must have a contract to hold requests against")
+	}
+	contract, err := deps.Contract()
 	if err != nil {
-		return nil, fmt.Errorf("set up contract validation: %w", err)
+		return nil, err
 	}
 	return &chain{deps: deps, contract: contract, pool: pool, streams: make(chan struct{}, maxStreams)}, nil
 }
 
 // Interceptors are what a Server puts around its handlers, without a pool: errors, contract, the cap on streams. They are
-// for handlers that are called without a network and must behave as if there was one. Of deps they use Log and MapError;
+// for handlers that are called without a network and must behave as if there was one. Of deps they use Log, Contract and MapError;
 // what runs inside of them, as Inner does in a Server, is the caller's to chain.
 func Interceptors(deps ServerDeps, maxStreams int) (grpc.UnaryServerInterceptor, grpc.StreamServerInterceptor, error) {
 	c, err := newChain(deps, nil, maxStreams)
@@ -139,21 +138,7 @@ func (c *chain) check(req any) error {
 	if !ok {
 		return fmt.Errorf("request is a %T, not a protobuf message", req)
 	}
-	err := c.contract.Validate(msg)
-	var invalid *protovalidate.ValidationError
-	if !errors.As(err, &invalid) {
-		return err
-	}
-	var opts []rpcerr.Option
-	var first string
-	for i, v := range invalid.Violations[:min(maxFields, len(invalid.Violations))] {
-		path, text := protovalidate.FieldPathString(v.Proto.GetField()), v.Proto.GetMessage()
-		if i == 0 {
-			first = path + ": " + text
-		}
-		opts = append(opts, rpcerr.Field(path, text))
-	}
-	return rpcerr.New(codes.InvalidArgument, rpcerr.InvalidArgument, first, opts...)
+	return c.contract(msg)
 }
 
 type panicError struct {

@@ -25,6 +25,7 @@ import (
 
 	"example.com/watertight/platform/bulkhead"
 	"example.com/watertight/platform/rpc"
+	"example.com/watertight/platform/rpc/contract"
 	"example.com/watertight/platform/rpcerr"
 )
 
@@ -61,7 +62,7 @@ func serve(t *testing.T, addr string, cfg rpc.ServerConfig, p *peer) *rpc.Server
 		cfg.Pool = bulkhead.Config{Size: 8, Queue: 8}
 	}
 	s, err := rpc.NewServer(cfg, rpc.ServerDeps{
-		Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+		Contract: contract.New, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
 		TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: noop.NewMeterProvider(), Propagator: propagation.TraceContext{},
 	})
 	if err != nil {

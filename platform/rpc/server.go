@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/proto"
 
 	"example.com/watertight/platform/bulkhead"
 	"example.com/watertight/platform/lifecycle"
@@ -59,13 +60,15 @@ func (c ServerConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ServerDeps is what a server uses. The log, the registry and the telemetry must be set.
+// ServerDeps is what a server uses. The log, the registry, the telemetry and the contract must be set.
 type ServerDeps struct {
 	Log            *slog.Logger
 	Registry       prometheus.Registerer
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
 	Propagator     propagation.TextMapPropagator
+	// Contract makes the check that each request passes before its handler: contract.New.
+	Contract func() (check func(proto.Message) error, err error)
 	// MapError, when set, may turn a handler's error into one that carries a status (a lost database into UNAVAILABLE).
 	// It returns errors that it does not know as they are.
 	MapError func(ctx context.Context, err error) error

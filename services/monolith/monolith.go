@@ -21,6 +21,7 @@ import (
 	"example.com/watertight/platform/mtls"
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpc"
+	"example.com/watertight/platform/rpc/contract"
 	"example.com/watertight/platform/telemetry"
 	checkoutv1 "example.com/watertight/proto/checkout/v1"
 	recsv1 "example.com/watertight/proto/recs/v1"
@@ -109,7 +110,7 @@ func (m *Monolith) openChannels(context.Context) (err error) {
 	m.faults = faults{}
 	deps := rpc.ServerDeps{
 		Log: m.log, Registry: m.telemetry.Registry, TracerProvider: m.telemetry.TracerProvider, MeterProvider: m.telemetry.MeterProvider,
-		Propagator: m.telemetry.Propagator, MapError: postgres.RPCError,
+		Propagator: m.telemetry.Propagator, Contract: contract.New, MapError: postgres.RPCError,
 		Unpooled: true, Inner: []grpc.UnaryServerInterceptor{m.pools.unary, m.faults.unary},
 	}
 	if m.channel, err = newChannel(m.pools, deps, m.cfg.GRPC.MaxStreams, m.faults.unary); err != nil {
