@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"example.com/watertight/platform/collector"
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/rpc"
@@ -197,9 +198,10 @@ type shop struct {
 // open starts a process with the default settings and waits until its database is migrated. Without a broker its relay does nothing.
 func (o *rows) open(ctx context.Context, database, nats string) (*shop, error) {
 	cfg, err := config.Load[struct {
-		Service  service.Config
-		Outbox   outbox.Config
-		Checkout checkout.Config
+		Service   service.Config
+		Outbox    outbox.Config
+		Checkout  checkout.Config
+		Collector collector.Config
 	}]([]string{
 		"DATABASE_URL=" + o.servers.URL(database), "NATS_URL=" + nats, "GRPC_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
 		"DRAIN_DELAY=0s", "ORDER_EXPIRY=24h",
@@ -232,10 +234,15 @@ func (o *rows) open(ctx context.Context, database, nats string) (*shop, error) {
 	if err != nil {
 		return nil, err
 	}
+	collectAsBefore := cfg.Collector.Apply() // as checkout's command does
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- base.Run(running) }()
-	s := &shop{feature, checkoutv1.NewCheckoutServiceClient(conn), func() error { stop(); return errors.Join(conn.Close(), <-ended) }}
+	s := &shop{feature, checkoutv1.NewCheckoutServiceClient(conn), func() error {
+		stop()
+		defer collectAsBefore()
+		return errors.Join(conn.Close(), <-ended)
+	}}
 	err = servers.Await(ctx, servers.StartBound, func(ctx context.Context) error {
 		return o.servers.Execute(ctx, database, "SELECT FROM outbox LIMIT 0") // the last table that the migrations make
 	})

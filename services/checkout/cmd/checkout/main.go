@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 
+	"example.com/watertight/platform/collector"
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/outbox"
@@ -16,10 +17,11 @@ import (
 const about = "checkout takes orders and tells what becomes of them."
 
 type settings struct {
-	Service  service.Config
-	Outbox   outbox.Config
-	Checkout checkout.Config
-	SyncCall checkout.SyncCallConfig
+	Service   service.Config
+	Outbox    outbox.Config
+	Checkout  checkout.Config
+	SyncCall  checkout.SyncCallConfig
+	Collector collector.Config
 }
 
 func main() { lifecycle.Main("checkout", run) }
@@ -29,6 +31,7 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	cfg.Collector.Apply()
 	base, err := service.New(ctx, "checkout", cfg.Service.BoundByDatabase(), checkout.Callers(), out)
 	if err != nil {
 		return err
