@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,17 +13,22 @@ import (
 const DegradedHeader = "Watertight-Degraded"
 
 // answerJSON sends a value. An error means that nothing was sent.
-func answerJSON(w http.ResponseWriter, status int, value any) error {
-	body, err := json.Marshal(value)
-	if err != nil {
+func (a *api) answerJSON(w http.ResponseWriter, status int, value any) error {
+	body, ok := a.bodies.Get().(*bytes.Buffer)
+	if !ok {
+		body = new(bytes.Buffer)
+	}
+	defer a.bodies.Put(body)
+	body.Reset()
+	if err := json.NewEncoder(body).Encode(value); err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	h.Set("Content-Length", strconv.Itoa(body.Len()))
 	w.WriteHeader(status)
-	w.Write(append(body, '\n')) //nolint:errcheck // the client is gone; there is nobody to tell
+	w.Write(body.Bytes()) //nolint:errcheck // the client is gone; there is nobody to tell
 	return nil
 }
 

@@ -46,7 +46,7 @@ func (a *api) faults(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return switchAway(r.Context(), err)
 	}
-	return answerJSON(w, http.StatusOK, struct {
+	return a.answerJSON(w, http.StatusOK, struct {
 		Faults []report.Fault `json:"faults"`
 	}{sortedFaults(all)})
 }
@@ -71,7 +71,7 @@ func (a *api) setFault(w http.ResponseWriter, r *http.Request) error {
 	if err := a.Operations.faults.Put(r.Context(), service, f); err != nil {
 		return switchAway(r.Context(), err)
 	}
-	return answerJSON(w, http.StatusOK, report.Fault{Service: service, Fault: f})
+	return a.answerJSON(w, http.StatusOK, report.Fault{Service: service, Fault: f})
 }
 
 // clearFault answers DELETE /api/v1/faults/{service}: the service has no fault from now on, whether it had one or not.

@@ -48,6 +48,9 @@ func writeLine(log *slog.Logger, r *http.Request, e *exchange.Exchange, answer *
 	case answer.status > http.StatusInternalServerError: // an upstream's trouble, or load shed on purpose
 		level = slog.LevelWarn
 	}
+	if !log.Enabled(r.Context(), level) {
+		return
+	}
 	attrs := []slog.Attr{
 		slog.String("request_id", e.RequestID),
 		slog.String("method", exchange.Shorten(r.Method)),

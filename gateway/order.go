@@ -8,5 +8,5 @@ func (a *api) order(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerJSON(w, http.StatusOK, order)
+	return a.answerJSON(w, http.StatusOK, order)
 }

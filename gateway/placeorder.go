@@ -31,7 +31,7 @@ func (a *api) placeOrder(w http.ResponseWriter, r *http.Request) error {
 	if replayed {
 		w.Header().Set("Idempotency-Replayed", "true")
 	}
-	return answerJSON(w, http.StatusCreated, order)
+	return a.answerJSON(w, http.StatusCreated, order)
 }
 
 // idempotencyKey reads the header in both its forms: a bare token, or the quoted string of the IETF draft (a structured

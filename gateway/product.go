@@ -13,7 +13,7 @@ func (a *api) product(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	markDegraded(w, page.Degraded)
-	return answerJSON(w, http.StatusOK, struct {
+	return a.answerJSON(w, http.StatusOK, struct {
 		Product         shop.Product          `json:"product"`
 		Recommendations []shop.Recommendation `json:"recommendations"`
 		Degraded        []string              `json:"degraded"`

@@ -28,7 +28,7 @@ func (a *api) products(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerJSON(w, http.StatusOK, struct {
+	return a.answerJSON(w, http.StatusOK, struct {
 		Products      []shop.Product `json:"products"`
 		NextPageToken string         `json:"next_page_token"`
 	}{results.Products, results.NextPageToken})

@@ -22,7 +22,7 @@ func (a *api) recommendations(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	markDegraded(w, list.Degraded)
-	return answerJSON(w, http.StatusOK, struct {
+	return a.answerJSON(w, http.StatusOK, struct {
 		Recommendations []shop.Recommendation `json:"recommendations"`
 		Degraded        []string              `json:"degraded"`
 	}{list.Products, list.Degraded})

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
@@ -65,6 +66,7 @@ type api struct {
 	streams chan struct{} // one element per open event stream of an order
 	traffic traffic
 	bridge  *bridge.Bridge // nil: there is none
+	bodies  sync.Pool      // of *bytes.Buffer, for answers that are being written
 }
 
 // NewHandler returns the whole edge as a handler: routes, and around them limits, logs and telemetry.

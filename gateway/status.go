@@ -8,7 +8,7 @@ import (
 
 // status answers GET /api/v1/status with what this replica sees.
 func (a *api) status(w http.ResponseWriter, _ *http.Request) error {
-	return answerJSON(w, http.StatusOK, a.report())
+	return a.answerJSON(w, http.StatusOK, a.report())
 }
 
 // report gathers what this replica sees. It asks nobody, so that it is there however sick the rest is.

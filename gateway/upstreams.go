@@ -148,8 +148,11 @@ func (u *Upstreams) connect(name string, cfg upstream.Config, deps rpc.ClientDep
 		if err != nil {
 			return fmt.Errorf("upstream %s: %w", name, err)
 		}
+		options = append(options, grpc.WithStatsHandler(u.poison))
+	}
+	if name == shop.Recs && u.cfg.RecsShardSize > 0 {
 		deps.ShardSize = u.cfg.RecsShardSize
-		options = append(options, grpc.WithStatsHandler(u.poison), grpc.WithChainUnaryInterceptor(byCustomer))
+		options = append(options, grpc.WithChainUnaryInterceptor(byCustomer))
 	}
 	deps.Peer = name
 	conn, err := rpc.Dial(cfg.Addr, deps, options...)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The contracts in proto/:
-#   proto.sh generate   writes the generated Go code beside the .proto files, and removes what has no .proto any more
+#   proto.sh generate   writes the generated Go code beside the .proto files, and removes what has no .proto any more; and the
+#                       handler that the benchmarks compare the gateway with
 #   proto.sh check      style (buf lint, buf format), no breaking change, generated code as `generate` would write it
 # It needs no schema registry. Breaking changes are looked for against the last landed main: the commit where HEAD left
 # origin/main; if that is HEAD itself or unknown, HEAD when proto/ has changes that are not committed, else HEAD's parent.
@@ -23,30 +24,45 @@ fetch_deps() {
   install -m 644 "$module/proto/protovalidate/buf/validate/validate.proto" "$deps/buf/validate/validate.proto"
 }
 
+# Where generated files lie: the contracts' own, and the benchmarks' (whose template is beside them).
+roots=(proto test/bench/edge/peer)
+
 # generated DIR lists the generated files below DIR, sorted.
-generated() { (cd "$1" && find . -name '*.pb.go' | LC_ALL=C sort); }
+generated() { (cd "$1" && find . -name '*.pb.go' -o -name '*.pb.gw.go' | LC_ALL=C sort); }
+
+# generate_into DIR generates everything anew, below DIR.
+generate_into() {
+  "$buf" generate -o "$1"
+  "$buf" generate --template test/bench/edge/peer/buf.gen.yaml -o "$1"
+}
 
 generate() {
-  "$buf" generate -o "$scratch"
-  local file
-  while read -r file; do
-    cmp -s "$scratch/proto/$file" "proto/$file" || { cp "$scratch/proto/$file" "proto/$file" && echo "proto/${file#./}"; }
-  done < <(generated "$scratch/proto")
-  while read -r file; do
-    [[ -e $scratch/proto/$file ]] || { rm "proto/$file" && echo "proto/${file#./} removed"; }
-  done < <(generated proto)
+  generate_into "$scratch"
+  local root file
+  for root in "${roots[@]}"; do
+    while read -r file; do
+      cmp -s "$scratch/$root/$file" "$root/$file" && continue
+      mkdir -p "$(dirname "$root/$file")"
+      cp "$scratch/$root/$file" "$root/$file" && echo "$root/${file#./}"
+    done < <(generated "$scratch/$root")
+    while read -r file; do
+      [[ -e $scratch/$root/$file ]] || { rm "$root/$file" && echo "$root/${file#./} removed"; }
+    done < <(generated "$root")
+  done
 }
 
 check_generated() {
-  "$buf" generate -o "$scratch"
-  local file status=0
-  while read -r file; do
-    if ! diff -u "proto/$file" "$scratch/proto/$file" >"$scratch/diff" 2>&1; then
-      echo "proto/${file#./} is not what its .proto generates: run make proto" >&2
-      head -n 20 "$scratch/diff" >&2
-      status=1
-    fi
-  done < <({ generated proto && generated "$scratch/proto"; } | LC_ALL=C sort -u)
+  generate_into "$scratch"
+  local root file status=0
+  for root in "${roots[@]}"; do
+    while read -r file; do
+      if ! diff -u "$root/$file" "$scratch/$root/$file" >"$scratch/diff" 2>&1; then
+        echo "$root/${file#./} is not what its .proto generates: run make proto" >&2
+        head -n 20 "$scratch/diff" >&2
+        status=1
+      fi
+    done < <({ generated "$root" && generated "$scratch/$root"; } | LC_ALL=C sort -u)
+  done
   return "$status"
 }
 

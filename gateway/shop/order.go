@@ -85,8 +85,8 @@ func (s *Shop) PlaceOrder(ctx context.Context, key string, o NewOrder) (order Or
 		PaymentToken: o.PaymentToken, Lines: make([]*checkoutv1.NewLine, 0, len(o.Lines)),
 	}
 	for i, l := range o.Lines {
-		if err := allUTF8(field{fmt.Sprintf("lines[%d].product_id", i), l.ProductID}); err != nil {
-			return Order{}, false, err
+		if !utf8.ValidString(l.ProductID) {
+			return Order{}, false, notUTF8(fmt.Sprintf("lines[%d].product_id", i))
 		}
 		req.Lines = append(req.Lines, &checkoutv1.NewLine{ProductId: l.ProductID, Quantity: l.Quantity})
 	}
@@ -140,8 +140,10 @@ type field struct{ name, value string }
 func allUTF8(fields ...field) error {
 	for _, f := range fields {
 		if !utf8.ValidString(f.value) {
-			return rpcerr.Invalid(f.name, "must be valid UTF-8")
+			return notUTF8(f.name)
 		}
 	}
 	return nil
 }
+
+func notUTF8(name string) error { return rpcerr.Invalid(name, "must be valid UTF-8") }

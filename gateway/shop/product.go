@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -99,23 +100,29 @@ func (s *Shop) Search(ctx context.Context, q Query) (Results, error) {
 
 // Products returns the products that exist among ids (at most 100, for a basket), in the order asked for.
 func (s *Shop) Products(ctx context.Context, ids []string) ([]Product, error) {
+	found, err := s.find(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Product, 0, len(found))
+	for _, p := range found {
+		out = append(out, product(p))
+	}
+	return out, nil
+}
+
+// find is Products as search answers it.
+func (s *Shop) find(ctx context.Context, ids []string) ([]*searchv1.Product, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	for _, id := range ids {
-		if err := allUTF8(field{"id", id}); err != nil {
-			return nil, err
+		if !utf8.ValidString(id) {
+			return nil, notUTF8("id")
 		}
 	}
 	resp, err := s.b.Search.GetProducts(ctx, &searchv1.GetProductsRequest{Ids: ids})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Product, 0, len(resp.GetProducts()))
-	for _, p := range resp.GetProducts() {
-		out = append(out, product(p))
-	}
-	return out, nil
+	return resp.GetProducts(), err
 }
 
 // ProductPage returns the product and its recommendations. It fails only when the product itself cannot be had (reason
@@ -125,14 +132,14 @@ func (s *Shop) ProductPage(ctx context.Context, id string) (ProductPage, error) 
 	defer cancel() // an unknown product needs no recommendations: recs' call ends with ours
 	recommended := s.recommendAside(ctx, id)
 
-	found, err := s.Products(ctx, []string{id})
+	found, err := s.find(ctx, []string{id})
 	if err != nil {
 		return ProductPage{}, err
 	}
 	if len(found) == 0 {
 		return ProductPage{}, rpcerr.New(codes.NotFound, rpcerr.NotFound, "there is no product with this id", rpcerr.Meta("product_id", id))
 	}
-	page := ProductPage{Product: found[0], Recommendations: []Recommendation{}, Degraded: []string{}}
+	page := ProductPage{Product: product(found[0]), Recommendations: []Recommendation{}, Degraded: []string{}}
 
 	got := <-recommended
 	if gone(ctx) {
@@ -197,18 +204,19 @@ func (s *Shop) enrich(ctx context.Context, list []*recsv1.Recommendation) (out [
 	for _, r := range list {
 		ids = append(ids, r.GetProductId())
 	}
-	found, err := s.Products(ctx, ids)
+	found, err := s.find(ctx, ids)
 	if err != nil {
 		return out, append(missing, s.degraded(ctx, Search, err))
 	}
-	byID := make(map[string]Product, len(found))
+	byID := make(map[string]*searchv1.Product, len(found))
 	for _, p := range found {
-		byID[strings.ToUpper(p.ID)] = p // ids are unique without regard to case
+		byID[strings.ToUpper(p.GetId())] = p // ids are unique without regard to case
 	}
+	out = make([]Recommendation, 0, len(list))
 	for _, r := range list {
 		p, ok := byID[strings.ToUpper(r.GetProductId())]
 		if ok && !math.IsNaN(r.GetScore()) && !math.IsInf(r.GetScore(), 0) { // neither can be written as JSON
-			out = append(out, Recommendation{Product: p, Score: r.GetScore()})
+			out = append(out, Recommendation{Product: product(p), Score: r.GetScore()})
 		}
 	}
 	return out, missing

@@ -17,6 +17,7 @@ import (
 	otelcodes "go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.40.0"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -82,9 +83,9 @@ func (u *Upstream) Do(caller context.Context, call func(context.Context) error) 
 
 // do is Do for a call that knows whether it was sent.
 func (u *Upstream) do(caller context.Context, call func(context.Context) (sent bool, err error)) error {
-	ctx, cancel := context.WithTimeout(caller, u.cfg.Timeout)
+	ctx, cancel := u.bounded(caller)
 	defer cancel()
-	ctx, span := tracer(ctx).Start(ctx, names.Upstream(u.name), trace.WithAttributes(names.UpstreamName.String(u.name)))
+	ctx, span := u.span(ctx)
 	defer span.End()
 	a := answer{outcome: failed, verdict: sick} // stands when call panics or ends its goroutine
 	var before gobreaker.State
@@ -144,10 +145,23 @@ func (u *Upstream) leftAlone() answer {
 		rpcerr.Meta("upstream", u.name), rpcerr.RetryAfter(u.breaker.retryAfter()))}
 }
 
-// tracer is that of the caller's span. The guard has a span of its own below it: one page calls several upstreams from one
-// span, where their attributes would overwrite each other, and a rejected call has no client span at all.
-func tracer(ctx context.Context) trace.Tracer {
-	return trace.SpanFromContext(ctx).TracerProvider().Tracer("example.com/watertight/platform/upstream")
+// bounded ends the call at the upstream's time-out. A caller with less time than that has a deadline already, and needs no timer.
+func (u *Upstream) bounded(caller context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := caller.Deadline(); ok && time.Until(deadline) <= u.cfg.Timeout {
+		return caller, func() {}
+	}
+	return context.WithTimeout(caller, u.cfg.Timeout)
+}
+
+// span begins the guard's own span, below the caller's: one page calls several upstreams from one span, where their attributes
+// would overwrite each other, and a rejected call has no client span at all. Below a span that nobody records there is none.
+func (u *Upstream) span(ctx context.Context) (context.Context, trace.Span) {
+	parent := trace.SpanFromContext(ctx)
+	if !parent.IsRecording() {
+		return ctx, noop.Span{}
+	}
+	tracer := parent.TracerProvider().Tracer("example.com/watertight/platform/upstream")
+	return tracer.Start(ctx, names.Upstream(u.name), trace.WithAttributes(names.UpstreamName.String(u.name))) //nolint:spancheck // do ends it
 }
 
 // count notes how a call ended, and what became of the breaker meanwhile. It runs when the breaker has heard the verdict.

@@ -10,6 +10,7 @@ import (
 	"example.com/watertight/gateway"
 	"example.com/watertight/gateway/shop"
 	"example.com/watertight/gateway/storefront"
+	"example.com/watertight/platform/collector"
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/mtls"
@@ -26,6 +27,7 @@ type settings struct {
 	Upstreams  gateway.UpstreamsConfig
 	Operations gateway.OperationsConfig
 	Process    gateway.ProcessConfig
+	Collector  collector.Config
 	TLS        mtls.Config
 	Telemetry  telemetry.Config
 }
@@ -44,6 +46,7 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	cfg.Collector.Apply()
 	log, err := telemetry.NewLogger(out, cfg.Process.LogLevel, cfg.Process.LogFormat, "gateway")
 	if err != nil {
 		return err
