@@ -87,10 +87,10 @@ func (f *mixFlag) UnmarshalText(text []byte) (err error) {
 
 // Help is shown by lab load --help.
 func (*Flags) Help() string {
-	return `Checkout is POST /api/v1/orders, search GET /api/v1/products, recs GET /api/v1/recommendations. Requests start when they are
-due, whatever has become of those before, and latency counts from that moment: a pause of the shop shows in full. Each is
-sent once unless --client-retries says otherwise. ok/s is the goodput; a degraded answer is none. Ctrl-C ends the run and
-reports what there is.
+	return `Checkout is POST /api/v1/orders, search GET /api/v1/products, recs GET /api/v1/recommendations, page
+GET /api/v1/products/{id}. Requests start when they are due, whatever has become of those before, and latency counts from that moment:
+a pause of the shop shows in full. Each is sent once unless --client-retries says otherwise. ok/s is the goodput; a degraded answer is none. Ctrl-C
+ends the run and reports what there is.
 
 Examples:
   lab load

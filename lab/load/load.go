@@ -116,34 +116,46 @@ type Mix struct {
 	Checkout float64 `json:"checkout"`
 	Search   float64 `json:"search"`
 	Recs     float64 `json:"recs"`
+	Page     float64 `json:"page,omitempty"`
 }
 
 func (m Mix) validate() error {
-	for _, share := range []float64{m.Checkout, m.Search, m.Recs} {
+	for _, share := range []float64{m.Checkout, m.Search, m.Recs, m.Page} {
 		if !(share >= 0) || math.IsInf(share, 0) {
 			return fmt.Errorf("mix %s: a share must be 0 or more", m)
 		}
 	}
-	if sum := m.Checkout + m.Search + m.Recs; !(sum > 0) || math.IsInf(sum, 0) {
+	if sum := m.sum(); !(sum > 0) || math.IsInf(sum, 0) {
 		return fmt.Errorf("mix %s: one share at least must be more than 0", m)
 	}
 	return nil
 }
 
+func (m Mix) sum() float64 { return m.Checkout + m.Search + m.Recs + m.Page }
+
 // String is the form that ParseMix reads.
 func (m Mix) String() string {
-	return fmt.Sprintf("checkout=%g,search=%g,recs=%g", m.Checkout, m.Search, m.Recs)
+	var parts []string
+	for _, share := range []struct {
+		of    Operation
+		value float64
+	}{{Checkout, m.Checkout}, {Search, m.Search}, {Recs, m.Recs}, {Page, m.Page}} {
+		if share.value != 0 {
+			parts = append(parts, fmt.Sprintf("%s=%g", share.of, share.value))
+		}
+	}
+	return strings.Join(parts, ",")
 }
 
 // ParseMix reads checkout=20,search=40,recs=40. What is not named is not asked for.
 func ParseMix(text string) (Mix, error) {
 	var m Mix
-	share := map[string]*float64{string(Checkout): &m.Checkout, string(Search): &m.Search, string(Recs): &m.Recs}
+	share := map[string]*float64{string(Checkout): &m.Checkout, string(Search): &m.Search, string(Recs): &m.Recs, string(Page): &m.Page}
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		field, known := share[name]
 		if !known {
-			return m, fmt.Errorf("%q: must be checkout, search or recs, each once, with a share, as in checkout=20,search=40,recs=40", part)
+			return m, fmt.Errorf("%q: must be checkout, search, recs or page, each once, with a share, as in checkout=20,search=40,recs=40", part)
 		}
 		parsed, err := strconv.ParseFloat(value, 64)
 		if err != nil {

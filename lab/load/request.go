@@ -17,6 +17,7 @@ const (
 	Checkout Operation = "checkout" // POST /api/v1/orders
 	Search   Operation = "search"   // GET /api/v1/products
 	Recs     Operation = "recs"     // GET /api/v1/recommendations
+	Page     Operation = "page"     // GET /api/v1/products/{id}: a product and what goes with it
 )
 
 // Target is the shop's gateway.
@@ -100,6 +101,11 @@ func (t Target) SearchProducts(text, customer string) Request {
 // Recommend is the request for what goes with a product.
 func (t Target) Recommend(product, customer string) Request {
 	return t.request(Recs, "GET", "/api/v1/recommendations?product_id="+url.QueryEscape(product), customerHeader(customer), nil)
+}
+
+// ProductPage is the request for a product with what goes with it.
+func (t Target) ProductPage(product, customer string) Request {
+	return t.request(Page, "GET", "/api/v1/products/"+url.PathEscape(product), customerHeader(customer), nil)
 }
 
 func customerHeader(id string) string {

@@ -96,6 +96,7 @@ func TestArrivals_RepeatWithTheSeedAndOnlyWithIt(t *testing.T) {
 func TestShopper_KeepsTheMixAndOneCurrencyAnOrder(t *testing.T) {
 	c := Default()
 	c.Target, c.RunID = target(t, "http://shop.test/base/"), "r"
+	c.Mix = Mix{Checkout: 20, Search: 40, Recs: 30, Page: 10}
 	c.Products = []Product{{"A", "Red Lamp", "GBP"}, {"B", "Blue Cup", "EUR"}}
 	got := map[Operation]float64{}
 	next := newShopper(c)
@@ -111,7 +112,7 @@ func TestShopper_KeepsTheMixAndOneCurrencyAnOrder(t *testing.T) {
 			t.Fatalf("the target's own path is missing: %s", text)
 		}
 	}
-	for op, want := range map[Operation]float64{Checkout: 20, Search: 40, Recs: 40} {
+	for op, want := range map[Operation]float64{Checkout: 20, Search: 40, Recs: 30, Page: 10} {
 		if math.Abs(got[op]-want) > 2 { // six standard deviations
 			t.Errorf("%s: got %.1f %%, want %.0f (seed %d)", op, got[op], want, c.Seed)
 		}

@@ -24,12 +24,14 @@ func newShopper(c Config) *shopper {
 func (s *shopper) request() Request {
 	t, mix := s.config.Target, s.config.Mix
 	customer := "c-" + strconv.Itoa(1+s.draw.IntN(s.config.Customers))
-	switch at := s.draw.Float64() * (mix.Checkout + mix.Search + mix.Recs); {
+	switch at := s.draw.Float64() * mix.sum(); {
 	case at < mix.Checkout:
 		s.placed++
 		return t.PlaceOrder(s.config.RunID+"-"+strconv.Itoa(s.placed), s.order(customer))
 	case at < mix.Checkout+mix.Search:
 		return t.SearchProducts(s.words[s.draw.IntN(len(s.words))], customer)
+	case at < mix.Checkout+mix.Search+mix.Page:
+		return t.ProductPage(s.product().ID, customer)
 	default:
 		return t.Recommend(s.product().ID, customer)
 	}

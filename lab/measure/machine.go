@@ -14,8 +14,8 @@ import (
 	"example.com/watertight/lab/result"
 )
 
-// thisMachine describes the machine, as far as /proc does; elsewhere than on Linux the rest stays empty.
-func thisMachine() result.Machine {
+// Machine describes this machine, as far as /proc does; elsewhere than on Linux the rest stays empty.
+func Machine() result.Machine {
 	m := result.Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), CPU: field("/proc/cpuinfo", "model name")}
 	if kib, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 10, 64); err == nil {
 		m.MemoryMB = kib / 1024
@@ -41,8 +41,8 @@ func field(path, name string) string {
 	return ""
 }
 
-// versions are those of what the shop is made of; the database's is added when it runs.
-func versions() map[string]string {
+// Versions are those of what the shop is made of; the database's is added when it runs.
+func Versions() map[string]string {
 	v := map[string]string{"go": strings.TrimPrefix(runtime.Version(), "go"), "nats-server": server.VERSION}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

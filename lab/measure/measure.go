@@ -46,8 +46,8 @@ func Run(ctx context.Context, o Options) (*result.File, error) {
 		return nil, err
 	}
 	file := &result.File{
-		Kind: result.Kind, Target: result.Processes, Started: time.Now().Truncate(time.Second), Quick: o.Quick, Machine: thisMachine(),
-		Versions: versions(), Seed: o.Seed, Inputs: o.Inputs.Flags(), Warnings: []string{},
+		Kind: result.Kind, Target: result.Processes, Started: time.Now().Truncate(time.Second), Quick: o.Quick, Machine: Machine(),
+		Versions: Versions(), Seed: o.Seed, Inputs: o.Inputs.Flags(), Warnings: []string{},
 	}
 	if m := file.Machine; m.Load > float64(m.CPUs) {
 		file.Warnings = append(file.Warnings, fmt.Sprintf(

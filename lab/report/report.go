@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"example.com/watertight/lab/curve"
 	"example.com/watertight/lab/result"
 	"example.com/watertight/lab/sim"
 )
@@ -23,14 +24,16 @@ var pageTemplate string
 //go:embed style.css
 var style string
 
-// Source is what one file holds: a measured run or a simulation.
+// Source is what one file holds: a measured run, a simulation, curves or the benchmarks.
 type Source struct {
 	Name      string // of the file
 	Measured  *result.File
 	Simulated *sim.Report
+	Curves    *curve.File
+	bench     *bench
 }
 
-// ReadFile reads what lab run, lab cluster or lab sim has written: its JSON, or a table whose last line is RESULT {json}.
+// ReadFile reads what lab run, lab cluster, lab curve, lab sim or the benchmarks have written: its JSON, or a table whose last line is RESULT {json}.
 func ReadFile(path string) (Source, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -44,7 +47,7 @@ func ReadFile(path string) (Source, error) {
 	return s, nil
 }
 
-var errNothing = errors.New("not a result of lab run, lab cluster or lab sim")
+var errNothing = errors.New("not a result of lab run, lab cluster, lab curve, lab sim or make bench")
 
 func read(content []byte) (Source, error) {
 	if at := bytes.LastIndex(content, []byte("\nRESULT {")); at >= 0 {
@@ -56,6 +59,12 @@ func read(content []byte) (Source, error) {
 	}
 	if !errors.Is(err, result.ErrOther) {
 		return Source{}, fmt.Errorf("%w: %w", errNothing, err)
+	}
+	if curves, err := curve.Read(bytes.NewReader(content)); err == nil {
+		return Source{Curves: curves}, nil
+	}
+	if benchmarks := readBench(content); benchmarks != nil {
+		return Source{bench: benchmarks}, nil
 	}
 	var simulated sim.Report
 	if err := json.Unmarshal(content, &simulated); err != nil || len(simulated.Cells)+len(simulated.Summaries) == 0 {
@@ -77,6 +86,12 @@ func Write(out io.Writer, sources []Source) error {
 		}
 		if s.Simulated != nil {
 			view.Simulations = append(view.Simulations, newSimulation(s.Name, s.Simulated))
+		}
+		if s.Curves != nil {
+			view.Curves = append(view.Curves, newCurves(s.Name, s.Curves))
+		}
+		if s.bench != nil {
+			view.Benches = append(view.Benches, newBench(s.Name, s.bench))
 		}
 	}
 	// Into memory first: a page that ends in the middle is worse than none.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/html"
 
+	"example.com/watertight/lab/curve"
 	"example.com/watertight/lab/result"
 	"example.com/watertight/lab/scenario"
 	"example.com/watertight/lab/sim"
@@ -58,11 +59,37 @@ func simulated() *sim.Report {
 	}}
 }
 
-// page is the report of both.
+func curves() *curve.File {
+	step := func(share, goodput, shed float64) curve.Step {
+		return curve.Step{Share: share, Offered: goodput + shed, Goodput: goodput, Degraded: goodput / 4, Shed: shed, P50: 3 * share, P99: 40 * share}
+	}
+	return &curve.File{
+		Kind: curve.Kind, Started: time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC), StepTime: 4, Warnings: []string{"a doubt about the curve"},
+		Load: &curve.Load{Mix: "checkout=20,page=80", Deadline: 1000, Capacity: 1500, Best: 1520, Kept: 0.9737,
+			Steps: []curve.Step{step(0.1, 150, 0), step(0.5, 750, 0), step(1, 1520, 10), step(1.5, 1480, 770)}},
+		Replicas: []curve.Replicas{{Service: "recs", Workers: 4, ServiceTime: 40, PerReplica: 100, Steps: []curve.ReplicasStep{
+			{Replicas: 1, Under: step(0.7, 70, 0), Over: step(1.5, 150, 0)}, {Replicas: 2, Under: step(0.7, 140, 0), Over: step(1.5, 300, 0)},
+		}}},
+	}
+}
+
+// benchmarks are rows of which some differ in one number.
+const benchmarks = `{"started": "2026-11-30T09:00:00Z", "system": "linux/amd64", "cpus": 2, "load": "0.1 0.2 0.3", "rows": [
+{"part": "curves", "what": "relay with 0 published rows in its table", "against": "the same again", "unit": "rows/s", "ours": [40000, 42000, 41000], "theirs": [41000], "ratio": 1},
+{"part": "curves", "what": "relay with 1,000,000 published rows in its table", "against": "with none", "unit": "rows/s", "ours": [39000], "theirs": [41000], "ratio": 0.95},
+{"part": "search", "what": "search, 4,070 products", "against": "limit", "unit": "ms", "ours": [1.2], "theirs": [5], "ratio": 0.24},
+{"part": "search", "what": "search, 100,000 products", "against": "limit", "unit": "ms", "ours": [3.5], "theirs": [5], "ratio": 0.7},
+{"part": "relay", "what": "relay, 100,000 rows", "against": "bare", "unit": "rows/s", "ours": [40000], "theirs": [50000], "ratio": 0.8},
+{"part": "relay", "what": "not measured, 3 rows", "against": "bare", "unit": "rows/s", "ours": null, "theirs": null, "ratio": 0}]}`
+
+// page is the report of all kinds.
 func page(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Write(&b, []Source{{Name: "run.json", Measured: measured()}, {Name: "sim.json", Simulated: simulated()}}); err != nil {
+	if err := Write(&b, []Source{
+		{Name: "run.json", Measured: measured()}, {Name: "sim.json", Simulated: simulated()}, {Name: "curve.json", Curves: curves()},
+		{Name: "bench.json", bench: readBench([]byte(benchmarks))},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -16,6 +16,8 @@ type view struct {
 	Heads       []string // of the table of all figures
 	Runs        []runView
 	Simulations []simView
+	Curves      []curvesView
+	Benches     []benchView
 }
 
 // runView is a measured run.

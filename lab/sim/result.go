@@ -19,6 +19,7 @@ type Cell struct {
 	Predicted       Prediction                         `json:"predicted"`
 	Became          scenario.Expectation               `json:"became"`
 	Expected        scenario.Expectation               `json:"expected"`
+	Events          int64                              `json:"-"` // that were handled: what it took to simulate, and no result
 }
 
 // FeatureResult is what became of a feature's requests. The latencies are those of requests that went well; they are left out
@@ -58,7 +59,7 @@ type PoolResult struct {
 // collect reads a finished run. It uses room for the latencies, and leaves it for the next.
 func (e *engine) collect(s *scenario.Scenario, d *scenario.Design, room *[]int64) Cell {
 	c := Cell{
-		Scenario: s.Name, Design: d.Name, Expected: s.Expect[d.Name],
+		Scenario: s.Name, Design: d.Name, Expected: s.Expect[d.Name], Events: e.handled,
 		Features: make(map[scenario.Feature]FeatureResult, len(s.Routes)),
 	}
 	seconds := (s.Length - s.WarmUp).Seconds()

@@ -35,6 +35,12 @@ type Inputs struct {
 	Restart      time.Duration `default:"2s" help:"How long a crashed process is away."`
 	GatewayTime  time.Duration `default:"200us" help:"The gateway's own work on a request."`
 	Hop          time.Duration `default:"1200us" help:"Mean way from process to process."`
+
+	Waits     bool    `help:"Also how long requests wait for a worker, in a pool of their own and in a shared one."`
+	Shards    []int   `placeholder:"N,K" help:"Also what shuffle sharding comes to: K of N replicas for each customer."`
+	FanOut    int     `default:"0" placeholder:"N" help:"Also what a request meets that waits for the slowest of N parts."`
+	SlowShare float64 `default:"0.01" help:"How often each part of those is slow."`
+	Cells     int     `default:"0" placeholder:"N" help:"Also what it means to have N cells."`
 }
 
 // Default returns the inputs that the tags give.
@@ -77,6 +83,11 @@ func (in Inputs) Validate() error {
 	add(in.Replicas < 1 || in.Replicas > most, "--replicas: must be between 1 and %d, got %d", most, in.Replicas)
 	add(in.Tries < 1 || in.Tries > 100, "--tries: must be between 1 and 100, got %d", in.Tries)
 	add(in.DBConnections < 1 || in.DBConnections > most, "--db-connections: must be between 1 and %d, got %d", most, in.DBConnections)
+	add(in.Shards != nil && (len(in.Shards) != 2 || in.Shards[1] < 1 || in.Shards[0] < in.Shards[1] || in.Shards[0] > 1000),
+		"--shards: must be N,K with 1 ≤ K ≤ N ≤ 1000, got %v", in.Shards)
+	add(in.FanOut < 0 || in.FanOut > most, "--fan-out: must be between 0 and %d, got %d", most, in.FanOut)
+	add(!(in.SlowShare >= 0 && in.SlowShare <= 1), "--slow-share: must be between 0 and 1, got %v", in.SlowShare)
+	add(in.Cells < 0 || in.Cells == 1 || in.Cells > most, "--cells: must be 0 (none), or between 2 and %d, got %d", most, in.Cells)
 	for _, d := range []struct {
 		flag string
 		d    time.Duration
@@ -130,6 +141,8 @@ func Calculate(in Inputs, routes []Route, pools []Pool) (Plan, error) {
 	p.costs(critical)
 	p.connections(pools, routes)
 	p.tries()
+	p.waits(routes)
+	p.fleet()
 	return p.Plan, nil
 }
 
@@ -267,6 +280,49 @@ func (p *sums) tries() {
 		p.linef("load while it fails", float64(p.in.Tries), "", fmt.Sprintf("x %d", p.in.Tries), "tries, without a retry budget")
 	}
 }
+
+func (p *sums) waits(routes []Route) {
+	if !p.in.Waits {
+		return
+	}
+	const formula = "Erlang C of %d workers with L = %s: chance to wait, and mean wait = chance x W ÷ (workers − L)"
+	line := func(name string, workers int, rate float64, hold time.Duration) {
+		chance, mean := Waits(workers, rate, hold)
+		text := fmt.Sprintf("%s %%, %s", decimal(100*chance, 2), milliseconds(mean))
+		if mean == math.MaxInt64 {
+			text = "always, without end"
+		}
+		p.linef("waits in "+name, mean.Seconds(), "s", text, formula, workers, decimal(Busy(rate, hold), 3))
+	}
+	rate, busy := 0.0, 0.0
+	for _, r := range routes {
+		line(r.Name, r.Workers, r.Rate, r.Time)
+		rate, busy = rate+r.Rate, busy+Busy(r.Rate, r.Time)
+	}
+	line("one pool", p.in.Workers, rate, seconds(busy/rate))
+}
+
+func (p *sums) fleet() {
+	if s := p.in.Shards; s != nil {
+		n, k := s[0], s[1]
+		f := ShuffleShards(n, k)
+		p.linef("subsets", f.Subsets, "", plain(f.Subsets), "n choose k, %d of %d", k, n)
+		p.linef("share no replica", 100*f.Disjoint, "percent", significant(100*f.Disjoint)+" %", "(n−k choose k) ÷ (n choose k), of two customers")
+		p.linef("share all of them", 100*f.Same, "percent", significant(100*f.Same)+" %", "1 ÷ (n choose k): goes down with a poisonous customer")
+		p.linef("replicas a customer can take", 100*float64(k)/float64(n), "percent", significant(100*float64(k)/float64(n))+" %", "k ÷ n = %d ÷ %d", k, n)
+	}
+	if n := p.in.FanOut; n > 0 {
+		chance := 100 * FanOut(p.in.SlowShare, n)
+		p.linef("meets a slow part", chance, "percent", significant(chance)+" %", "1 − (1 − p)^n = 1 − %s^%d", plain(1-p.in.SlowShare), n)
+	}
+	if c := p.in.Cells; c > 0 {
+		p.linef("customers that a cell's loss hits", 100/float64(c), "percent", significant(100/float64(c))+" %", "1 ÷ cells = 1 ÷ %d", c)
+		p.linef("load of a cell, at most", 100*CellLoad(c), "percent", significant(100*CellLoad(c))+" %", "(c − 1) ÷ c, so that the others can take one over")
+	}
+}
+
+// significant writes four digits that count.
+func significant(x float64) string { return fmt.Sprintf("%.4g", x) }
 
 func plain(x float64) string { return fmt.Sprintf("%.6g", x) }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package measured holds the test of `lab run` with the shop's real processes: that the designs differ as they should, and
+// Package measured holds the tests of `lab run` and `lab curve` with the shop's real processes: that the designs differ as they should, and
 // that nothing is left of a run, however it ends. It knows lab as its users do, by its command line.
 package measured
 
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// command is `lab run` with a folder for what it leaves behind: nothing.
+// command is lab with a folder for what it leaves behind: nothing.
 func command(ctx context.Context, t *testing.T, args ...string) (cmd *exec.Cmd, scratch string) {
 	t.Helper()
 	if testing.Short() {
@@ -69,7 +69,7 @@ func command(ctx context.Context, t *testing.T, args ...string) (cmd *exec.Cmd, 
 	if err := os.Chmod(scratch, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd = exec.CommandContext(ctx, program, append([]string{"run"}, args...)...)
+	cmd = exec.CommandContext(ctx, program, args...)
 	cmd.Dir = "../.."
 	cmd.Env = append(os.Environ(), "TMPDIR="+scratch)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -146,7 +146,7 @@ func play(t *testing.T) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd, scratch := command(ctx, t, "--quick", "--output", "json", "--designs", "shared-pool,pool-per-feature,split", "normal", "slow", "crash", "redeploy")
+	cmd, scratch := command(ctx, t, "run", "--quick", "--output", "json", "--designs", "shared-pool,pool-per-feature,split", "normal", "slow", "crash", "redeploy")
 	var steps bytes.Buffer
 	cmd.Stderr = &steps
 	out, err := cmd.Output()
@@ -199,7 +199,7 @@ func (o outcome) complaints() []string {
 func TestRun_LeavesNothingBehindWhenItIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd, scratch := command(ctx, t, "normal", "slow", "--designs", "split", "--duration", "1m", "--no-trace")
+	cmd, scratch := command(ctx, t, "run", "normal", "slow", "--designs", "split", "--duration", "1m", "--no-trace")
 	lines, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

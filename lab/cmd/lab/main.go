@@ -38,6 +38,7 @@ type cli struct {
 	Replay   replayCommand   `cmd:"" help:"Send the shop a day of real sales as orders."`
 	Sim      simCommand      `cmd:"" help:"Simulate every scenario in every design."`
 	Measure  runCommand      `cmd:"" name:"run" help:"Measure every scenario in every design, with real processes."`
+	Curve    curveCommand    `cmd:"" help:"Measure how the shop holds more and more load, and what replicas add."`
 	Cluster  clusterCommand  `cmd:"" help:"Measure scenarios on a shop in Kubernetes."`
 	Report   reportCommand   `cmd:"" help:"Make an HTML page of what was measured and simulated."`
 	Gameday  gamedayCommand  `cmd:"" help:"Try hypotheses on the running shop: break it, watch, make it well again."`

@@ -10,14 +10,14 @@ import (
 )
 
 type reportCommand struct {
-	Files  []string `arg:"" name:"file" type:"existingfile" help:"What lab run, lab cluster or lab sim has written: JSON, or a table with its RESULT line."`
+	Files  []string `arg:"" name:"file" type:"existingfile" help:"What lab run, cluster, curve, sim or make bench wrote: JSON, or a table with its RESULT."`
 	Output string   `short:"o" placeholder:"FILE" type:"path" help:"Write the page there instead of on standard output."`
 }
 
 // Help is shown by lab report --help.
 func (*reportCommand) Help() string {
-	return `Makes one HTML page of measured runs and simulations, with tables and drawings. It needs no network and no script, is light or dark as its
-reader's system is, and prints.
+	return `Makes one HTML page of measured runs, simulations, curves and benchmarks, with tables and drawings. It needs no network and no script,
+is light or dark as its reader's system is, and prints.
 
 Examples:
   lab report run.json -o report.html

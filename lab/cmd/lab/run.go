@@ -58,20 +58,12 @@ func (c *runCommand) Run(ctx context.Context, p process) (err error) {
 	if err != nil {
 		return err
 	}
-	here, err := os.Getwd()
-	if err != nil {
-		return fmt.Errorf("working folder: %w", err)
-	}
-	root, err := statedir.FindRoot(here)
-	if err != nil {
-		return err
-	}
 	dir, remove, err := scratch()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	if options.Runner, err = c.runner(root, dir, p); err != nil {
+	if options.Runner, err = stageIn(dir, shop.Options{PortOffset: c.PortOffset}, p); err != nil {
 		return err
 	}
 	line := &statusLine{out: p.errOut, terminal: console.IsTerminal(p.errOut)}
@@ -117,7 +109,17 @@ func scratch() (dir statedir.Dir, remove func() error, err error) {
 	return statedir.At(path), remove, nil
 }
 
-func (c *runCommand) runner(root string, dir statedir.Dir, p process) (runner.Options, error) {
+// stageIn is where shops of the experiment play: everything of theirs is in dir, and the programs are kept in the project. Without an
+// offset, free ports are found.
+func stageIn(dir statedir.Dir, of shop.Options, p process) (runner.Options, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return runner.Options{}, fmt.Errorf("working folder: %w", err)
+	}
+	root, err := statedir.FindRoot(here)
+	if err != nil {
+		return runner.Options{}, err
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return runner.Options{}, fmt.Errorf("find lab's own program: %w", err)
@@ -128,9 +130,9 @@ func (c *runCommand) runner(root string, dir statedir.Dir, p process) (runner.Op
 	}
 	o := runner.Options{
 		Root: root, Dir: dir, Lab: self, Programs: programs.Bin(), Seed: seedAuthored, ReadyTimeout: time.Minute,
-		PGBin: lookup(p.environ, "PG_BIN"), Path: lookup(p.environ, "PATH"), Environ: p.environ, Shop: shop.Options{PortOffset: c.PortOffset},
+		PGBin: lookup(p.environ, "PG_BIN"), Path: lookup(p.environ, "PATH"), Environ: p.environ, Shop: of,
 	}
-	if c.PortOffset == 0 {
+	if of.PortOffset == 0 {
 		o.Shop.PortOffset, err = freePorts(o)
 	}
 	return o, errors.Join(err, o.Shop.Validate())
@@ -140,7 +142,8 @@ func (c *runCommand) runner(root string, dir statedir.Dir, p process) (runner.Op
 func freePorts(o runner.Options) (int, error) {
 	var last error
 	for range 50 {
-		try := shop.Options{PortOffset: 1000 + rand.IntN(13_000)}
+		try := o.Shop
+		try.PortOffset = 1000 + rand.IntN(13_000)
 		ports, err := try.HoldPorts(try.Plan(try.Present(o.Root), "", nil, nil))
 		if err == nil {
 			ports.Release()
