@@ -43,7 +43,7 @@ traces-test: ## an order in a real Jaeger; builds one first where there is none,
 	@scripts/install-postgres.sh
 	TRACES_TEST=1 go test -count=1 -timeout=40m -v ./test/traces
 
-bench: ## relay, PlaceOrder and bulkhead against their limits and peers, in one table; ARGS="--quick --json"
+bench: ## every promise of speed against its peer or limit, in one table; ARGS="--quick --json --only relay,edge"
 	@scripts/need.sh go
 	@scripts/install-postgres.sh
 	@go build -o .watertight/bin/bench ./test/bench

@@ -14,10 +14,17 @@ import (
 
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/test/bench/bulkheads"
+	"example.com/watertight/test/bench/catalogue"
+	"example.com/watertight/test/bench/curves"
+	"example.com/watertight/test/bench/edge"
+	"example.com/watertight/test/bench/footprint"
+	"example.com/watertight/test/bench/lab"
 	"example.com/watertight/test/bench/orders"
 	"example.com/watertight/test/bench/relay"
+	"example.com/watertight/test/bench/stage"
 	"example.com/watertight/test/bench/suite"
 	"example.com/watertight/test/bench/table"
+	"example.com/watertight/test/bench/tail"
 )
 
 func main() { lifecycle.Main("bench", run) }
@@ -28,10 +35,23 @@ func parts() []suite.Named {
 		{Name: "bulkhead", Start: bulkheads.Start},
 		{Name: "relay", Start: relay.Start},
 		{Name: "orders", Start: orders.Start},
+		{Name: "edge", Start: edge.Start},
+		{Name: "split", Start: edge.StartSplit},
+		{Name: "tail", Start: tail.Start},
+		{Name: "catalogue", Start: catalogue.Start},
+		{Name: "lab", Start: lab.Start},
+		{Name: "curves", Start: curves.Start},
+		{Name: "footprint", Start: footprint.Start},
 	}
 }
 
 func run(ctx context.Context, args, environ []string, out io.Writer) error {
+	if len(args) > 0 && args[0] == stage.Aside {
+		return edge.RunAside(ctx, args[1:], environ, out)
+	}
+	if len(args) > 0 && args[0] == lab.Aside {
+		return lab.Serve(ctx, environ)
+	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(out)
 	short := flags.Bool("quick", false, "smaller and fewer rounds, for a look")

@@ -1,0 +1,123 @@
+// Package curves measures what becomes of the shop's figures when there is more of something: more load than it can take, and more rows
+// in its tables. Curves over the load and the replicas with all their steps are lab curve's.
+package curves
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"example.com/watertight/lab/curve"
+	"example.com/watertight/test/bench/lab"
+	"example.com/watertight/test/bench/orders"
+	"example.com/watertight/test/bench/relay"
+	"example.com/watertight/test/bench/suite"
+	"example.com/watertight/test/bench/table"
+)
+
+type rows struct {
+	parts   []suite.Part
+	goodput *table.Row
+	steps   []curve.Step // two for each round: at the capacity and far above it, or the other way round
+	rounds  int          // fewer than the run has: each is long
+}
+
+// The shares of the capacity that are compared.
+const (
+	most    = 1.5
+	allItIs = 1.0
+)
+
+// Start prepares the tables and has lab curve measure the load, for all rounds at once: the search for the capacity takes
+// longer than they do.
+func Start(ctx context.Context, r *suite.Run) (_ suite.Part, err error) {
+	c := &rows{goodput: r.Row("curves", "goodput of the shop at 150 % of its capacity", "at 100 %", "requests/s", table.AtLeast(0.9)), rounds: 3}
+	if r.Quick {
+		c.rounds = 2
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	if c.steps, err = load(ctx, r, c.rounds); err != nil {
+		return nil, err
+	}
+	for _, start := range []func(context.Context, *suite.Run) (suite.Part, error){relay.StartTables, orders.StartTables} {
+		part, err := start(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		c.parts = append(c.parts, part)
+	}
+	return c, nil
+}
+
+// load measures all rounds on one shop.
+func load(ctx context.Context, r *suite.Run, rounds int) (_ []curve.Step, err error) {
+	dir, err := os.MkdirTemp("", "watertight-bench-curves-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	program, err := lab.Build(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	step := "2s"
+	if r.Quick {
+		step = "500ms"
+	}
+	var shares []string
+	for n := range rounds {
+		pair := []float64{allItIs, most}
+		if n%2 == 1 {
+			pair = []float64{most, allItIs}
+		}
+		for _, share := range pair {
+			shares = append(shares, fmt.Sprint(share))
+		}
+	}
+	command := exec.CommandContext(ctx, program, "curve", "load", "--shares", strings.Join(shares, ","), "--step", step, "--output", "json")
+	command.Stderr = r.Notes
+	out, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("lab curve: %w", err)
+	}
+	var found curve.File
+	if err := json.Unmarshal(out, &found); err != nil {
+		return nil, fmt.Errorf("lab curve: %w", err)
+	}
+	return found.Load.Steps, nil
+}
+
+// Close ends what the parts started.
+func (c *rows) Close() error {
+	var errs []error
+	for _, part := range c.parts {
+		errs = append(errs, part.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Round adds the load's figures and measures the tables.
+func (c *rows) Round(ctx context.Context, n int) error {
+	if n >= c.rounds {
+		return nil
+	}
+	figures := map[float64]float64{}
+	for _, s := range c.steps[2*n : 2*n+2] {
+		figures[s.Share] = s.Goodput
+	}
+	c.goodput.Add(figures[most], figures[allItIs])
+	for _, part := range c.parts {
+		if err := part.Round(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
