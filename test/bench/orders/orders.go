@@ -63,7 +63,7 @@ func Start(ctx context.Context, r *suite.Run) (suite.Part, error) {
 	}
 	o := &rows{servers: s, orders: 500, script: filepath.Join(s.Dir, "placeorder.sql")}
 	if r.Quick {
-		o.orders = 100
+		o.orders = 300
 	}
 	against := fmt.Sprintf("pgbench, %d clients", clients)
 	o.variants = []variant{
