@@ -200,6 +200,66 @@ func TestOpen_ReportsPoolAndSpans(t *testing.T) {
 	}
 }
 
+// Of a batch, every statement has its span where somebody records, and its error is counted where nobody does.
+func TestOpen_ReportsTheStatementsOfABatch(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	metrics := sdkmetric.NewManualReader()
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	pool, err := postgres.Open(t.Context(), settings(t, pgtest.New(t)), postgres.Deps{Name: "orders",
+		TracerProvider: tracers, MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(metrics))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	send := func(ctx context.Context, last string) error {
+		batch := &pgx.Batch{}
+		batch.Queue("-- name: AskFirst\nSELECT 42")
+		batch.Queue(last)
+		return pool.SendBatch(ctx, batch).Close()
+	}
+	ctx, parent := tracers.Tracer("test").Start(t.Context(), "parent")
+	if err := send(ctx, "-- name: AskLast\nSELECT 43"); err != nil {
+		t.Fatal(err)
+	}
+	parent.End()
+	ended := map[string]bool{}
+	for _, s := range spans.Ended() {
+		ended[s.Name()] = true
+	}
+	if !ended["AskFirst"] || !ended["AskLast"] {
+		t.Errorf("spans: got %v, want AskFirst and AskLast among them", ended)
+	}
+
+	if err := send(t.Context(), "-- name: Divide\nSELECT 1 / (SELECT 0)"); err == nil {
+		t.Fatal("a division by zero: got no error")
+	}
+	var seen metricdata.ResourceMetrics
+	if err := metrics.Collect(t.Context(), &seen); err != nil {
+		t.Fatal(err)
+	}
+	if got := failedStatements(seen); got != 1 {
+		t.Errorf("%d errors are counted for a SELECT, want 1:\n%v", got, seen)
+	}
+}
+
+// failedStatements is how many errors are counted for statements that are SELECTs.
+func failedStatements(seen metricdata.ResourceMetrics) (n int64) {
+	for _, scope := range seen.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			sum, ok := m.Data.(metricdata.Sum[int64])
+			if !ok || m.Name != "db.client.operation.errors" {
+				continue
+			}
+			for _, point := range sum.DataPoints {
+				if name, _ := point.Attributes.Value("db.operation.name"); name.AsString() == "SELECT" {
+					n += point.Value
+				}
+			}
+		}
+	}
+	return n
+}
+
 // Field report 22.
 func TestOpen_CancelledQueriesDoNotMultiplyConnections(t *testing.T) {
 	url := pgtest.New(t)

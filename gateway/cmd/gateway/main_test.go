@@ -70,9 +70,14 @@ func TestRun_ServesWithoutRecsAndDrains(t *testing.T) {
 	if status, _, _ := get(t, "http://"+admin+"/readyz"); status != 200 {
 		t.Errorf("/readyz without recs: %d", status)
 	}
-	if _, body, _ := get(t, "http://"+admin+"/metrics"); !strings.Contains(body,
-		`watertight_upstream_requests_total{outcome="degraded",upstream="recs"} 1`) {
-		t.Errorf("the degraded page is not in the metrics:\n%s", body)
+	_, metrics, _ := get(t, "http://"+admin+"/metrics")
+	for what, want := range map[string]string{
+		"the degraded page":     `watertight_upstream_requests_total{outcome="degraded",upstream="recs"} 1`,
+		"the collector's share": "go_gc_gogc_percent 400",
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("%s is not in the metrics, want %s:\n%s", what, want, metrics)
+		}
 	}
 
 	stop()

@@ -74,19 +74,7 @@ func Start(ctx context.Context, r *suite.Run) (suite.Part, error) {
 	if err := os.WriteFile(o.script, []byte(statements), 0o600); err != nil {
 		return nil, err
 	}
-	if err := s.Create(ctx, "baseline", "template0"); err != nil {
-		return nil, err
-	}
-	shop, err := o.open(ctx, "baseline", "")
-	if err != nil {
-		return nil, err
-	}
-	if err := shop.close(); err != nil { // it was there to migrate
-		return nil, err
-	}
-	err = s.Execute(ctx, "baseline", `INSERT INTO prices
-		VALUES ('A', 'Name of A', 'GBP', 100), ('B', 'Name of B', 'GBP', 200), ('C', 'Name of C', 'GBP', 300)`)
-	if err != nil {
+	if err := o.prepare(ctx, "baseline"); err != nil {
 		return nil, err
 	}
 	for _, v := range o.variants {
@@ -95,6 +83,22 @@ func Start(ctx context.Context, r *suite.Run) (suite.Part, error) {
 		}
 	}
 	return o, nil
+}
+
+// prepare makes a migrated database with the prices of three products.
+func (o *rows) prepare(ctx context.Context, database string) error {
+	if err := o.servers.Create(ctx, database, "template0"); err != nil {
+		return err
+	}
+	migrating, err := o.open(ctx, database, "")
+	if err != nil {
+		return err
+	}
+	if err := migrating.close(); err != nil {
+		return err
+	}
+	return o.servers.Execute(ctx, database, `INSERT INTO prices
+		VALUES ('A', 'Name of A', 'GBP', 100), ('B', 'Name of B', 'GBP', 200), ('C', 'Name of C', 'GBP', 300)`)
 }
 
 // Close ends nothing: each round ends what it started.

@@ -43,19 +43,7 @@ func StartTables(ctx context.Context, r *suite.Run) (suite.Part, error) {
 		return nil, err
 	}
 	t := &tables{rows: &rows{servers: s, orders: orders}}
-	if err := s.Create(ctx, template, "template0"); err != nil {
-		return nil, err
-	}
-	migrating, err := t.rows.open(ctx, template, "")
-	if err != nil {
-		return nil, err
-	}
-	if err := migrating.close(); err != nil {
-		return nil, err
-	}
-	err = s.Execute(ctx, template, `INSERT INTO prices
-		VALUES ('A', 'Name of A', 'GBP', 100), ('B', 'Name of B', 'GBP', 200), ('C', 'Name of C', 'GBP', 300)`)
-	if err != nil {
+	if err := t.rows.prepare(ctx, template); err != nil {
 		return nil, err
 	}
 	for _, n := range sizes {
