@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime/metrics"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func TestRun_HelpListsEveryVariable(t *testing.T) {
 	if err := run(t.Context(), []string{"--help"}, nil, &out); !errors.Is(err, config.ErrHelp) {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"DATABASE_URL", "MIGRATE_DATABASE_URL", "DB_MAX_CONNS", "GRPC_ADDR", "ADMIN_ADDR", "IDEMPOTENCY_RETENTION", "POOL_SIZE", "DRAIN_DELAY", "NATS_URL", "RELAY_MODE", "ORDER_EXPIRY"} {
+	for _, name := range []string{"DATABASE_URL", "MIGRATE_DATABASE_URL", "DB_MAX_CONNS", "GRPC_ADDR", "ADMIN_ADDR", "IDEMPOTENCY_RETENTION", "POOL_SIZE", "DRAIN_DELAY", "NATS_URL", "RELAY_MODE", "ORDER_EXPIRY", "GOGC"} {
 		if !strings.Contains(out.String(), name) {
 			t.Errorf("help does not mention %s:\n%s", name, out.String())
 		}
@@ -78,6 +79,10 @@ func TestRun_ServesUntilItIsToldToStop(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("still %v, want NotFound", err)
 		}
+	}
+	collector := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	if metrics.Read(collector); collector[0].Value.Uint64() != 400 {
+		t.Errorf("GOGC is %d, want 400", collector[0].Value.Uint64())
 	}
 	stop()
 	if err := <-ended; err != nil {
