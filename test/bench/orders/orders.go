@@ -1,9 +1,10 @@
-// Package orders compares PlaceOrder with pgbench running the same statements with as many clients. Everyone has a database of
-// their own, all made alike.
+// Package orders compares PlaceOrder with pgbench running the same statements with as many clients: one after the other, as pgbench does
+// by itself, and in the two round trips that the service makes. Everyone has a database of their own, all made alike.
 package orders
 
 import (
 	"context"
+	"crypto/sha256"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,11 +36,25 @@ import (
 //go:embed placeorder.sql
 var statements string
 
-// idsPerRound keeps the ids of pgbench's orders apart; the first has twelve digits.
-const idsPerRound = 1_000_000_000
+// idsPerRun keeps the ids of pgbench's orders apart; the first has twelve digits.
+const idsPerRun = 1_000_000_000
 
 // clients is how many place orders at once.
 const clients = 16
+
+// before is how many orders every database holds at first: for an empty table PostgreSQL plans to read all of it, and connections keep
+// such a plan while the table grows.
+const before = 5_000
+
+// order is the one that everyone places, as pgbench's script names its parts.
+func order() map[string]string {
+	return map[string]string{
+		"customer": "c-1", "products": "{A,B,C}", "names": "{Name of A,Name of B,Name of C}", "quantities": "{1,2,3}", "prices": "{100,200,300}",
+		"totals": "{100,400,900}", "total": "1400", "currency": "GBP", "token": "tok_ok", "status": "pending", "at": time.Now().UTC().Format(time.RFC3339Nano),
+		"fingerprint": `\x` + strings.Repeat("ab", sha256.Size), "type": "events.v1.OrderPlaced", "subject": "checkout.placed",
+		"payload": `\x` + strings.Repeat("ab", 110), // as long as the event of this order
+	}
+}
 
 type rows struct {
 	servers  *servers.Servers
@@ -49,7 +65,8 @@ type rows struct {
 
 // variant is a way to place orders.
 type variant struct {
-	row      *table.Row
+	row      *table.Row // against pgbench statement by statement
+	limit    *table.Row // against pgbench in the service's two round trips; nil: no row
 	database string
 	nats     string // where the relay publishes; empty: it does nothing
 	how      func(*shop) place
@@ -61,20 +78,32 @@ func Start(ctx context.Context, r *suite.Run) (suite.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &rows{servers: s, orders: 500, script: filepath.Join(s.Dir, "placeorder.sql")}
+	o := &rows{servers: s, orders: 1_500, script: filepath.Join(s.Dir, "placeorder.sql")}
 	if r.Quick {
 		o.orders = 300
 	}
-	against := fmt.Sprintf("pgbench, %d clients", clients)
+	row := func(what, against string, target table.Target) *table.Row {
+		return r.Row("orders", what, against, "orders/s", target)
+	}
+	const each, pipelined = "pgbench, each statement", "pgbench, pipelined"
 	o.variants = []variant{
-		{r.Row("orders", "PlaceOrder, the method", against, "orders/s", table.AtLeast(0.8)), "method", "", direct},
-		{r.Row("orders", "PlaceOrder over gRPC", against, "orders/s", table.None()), "called", "", called},
-		{r.Row("orders", "PlaceOrder over gRPC, relay at work", against, "orders/s", table.None()), "relayed", s.NATS, called},
+		{
+			row:   row("PlaceOrder, the method", each, table.AtLeast(0.8)),
+			limit: row("PlaceOrder, the method", pipelined, table.None()), database: "method", how: direct,
+		},
+		{
+			row:   row("PlaceOrder over gRPC", each, table.AtLeast(0.8)),
+			limit: row("PlaceOrder over gRPC", pipelined, table.None()), database: "called", how: called,
+		},
+		{row: row("PlaceOrder over gRPC, relay at work", each, table.None()), database: "relayed", nats: s.NATS, how: called},
 	}
 	if err := os.WriteFile(o.script, []byte(statements), 0o600); err != nil {
 		return nil, err
 	}
 	if err := o.prepare(ctx, "baseline"); err != nil {
+		return nil, err
+	}
+	if err := s.Execute(ctx, "baseline", fmt.Sprintf(kept, before)); err != nil {
 		return nil, err
 	}
 	for _, v := range o.variants {
@@ -106,9 +135,12 @@ func (*rows) Close() error { return nil }
 
 // Round has everyone place their orders.
 func (o *rows) Round(ctx context.Context, n int) error {
-	var bench float64
+	var each, pipelined float64
 	rates := make([]float64, len(o.variants))
-	steps := []func() error{func() (err error) { bench, err = o.pgbench(ctx, n); return err }}
+	steps := []func() error{
+		func() (err error) { each, err = o.pgbench(ctx, 2*n, false); return err },
+		func() (err error) { pipelined, err = o.pgbench(ctx, 2*n+1, true); return err },
+	}
 	for i, v := range o.variants {
 		steps = append(steps, func() (err error) { rates[i], err = o.rate(ctx, n, v); return err })
 	}
@@ -121,19 +153,28 @@ func (o *rows) Round(ctx context.Context, n int) error {
 		}
 	}
 	for i, v := range o.variants {
-		v.row.Add(rates[i], bench)
+		v.row.Add(rates[i], each)
+		if v.limit != nil {
+			v.limit.Add(rates[i], pipelined)
+		}
 	}
 	return nil
 }
 
-func (o *rows) pgbench(ctx context.Context, n int) (float64, error) {
+// pgbench places as many orders as a variant does; run keeps their ids apart from those of other runs.
+func (o *rows) pgbench(ctx context.Context, run int, pipelined bool) (float64, error) {
 	program := filepath.Join(o.servers.Cluster.Programs.Bin, "pgbench")
 	if err := o.servers.Execute(ctx, "baseline", "VACUUM ANALYZE", "CHECKPOINT"); err != nil {
 		return 0, err
 	}
-	out, err := exec.CommandContext(ctx, program, "--no-vacuum", "--protocol=prepared", "--jobs=2",
-		"--client="+strconv.Itoa(clients), "--transactions="+strconv.Itoa(o.orders),
-		"--define=n="+strconv.Itoa(100_000_000_000+n*idsPerRound), "--file="+o.script, o.servers.URL("baseline")).CombinedOutput()
+	args := []string{
+		"--no-vacuum", "--protocol=prepared", "--jobs=2", "--client=" + strconv.Itoa(clients), "--transactions=" + strconv.Itoa(o.orders), "--file=" + o.script,
+		"--define=n=" + strconv.Itoa(100_000_000_000+run*idsPerRun), "--define=pipelined=" + strconv.FormatBool(pipelined),
+	}
+	for name, value := range order() {
+		args = append(args, "--define="+name+"="+value)
+	}
+	out, err := exec.CommandContext(ctx, program, append(args, o.servers.URL("baseline"))...).CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("pgbench: %w\n%s", err, out)
 	}
