@@ -28,7 +28,6 @@ import (
 
 	"example.com/watertight/platform/bulkhead"
 	"example.com/watertight/platform/rpc"
-	"example.com/watertight/platform/rpc/contract"
 	"example.com/watertight/platform/rpcerr"
 	checkoutv1 "example.com/watertight/proto/checkout/v1"
 	moneyv1 "example.com/watertight/proto/money/v1"
@@ -185,7 +184,7 @@ func start(tb testing.TB, addr string, register func(grpc.ServiceRegistrar)) *Pe
 	server, err := rpc.NewServer(rpc.ServerConfig{
 		Addr: addr, Pool: bulkhead.Config{Size: 512, Queue: 512}, MaxStreams: 512, MaxConnectionAge: time.Hour,
 	}, rpc.ServerDeps{
-		Contract: contract.New, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), TracerProvider: nooptrace.NewTracerProvider(),
+		Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), TracerProvider: nooptrace.NewTracerProvider(),
 		MeterProvider: noopmetric.NewMeterProvider(), Propagator: propagation.TraceContext{},
 		Inner: []grpc.UnaryServerInterceptor{p.unary}, InnerStream: []grpc.StreamServerInterceptor{p.stream},
 	})

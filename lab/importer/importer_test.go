@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"buf.build/go/protovalidate"
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -25,6 +24,7 @@ import (
 
 	"example.com/watertight/lab/catalog"
 	"example.com/watertight/lab/importer"
+	"example.com/watertight/platform/rpc/contract"
 	checkoutv1 "example.com/watertight/proto/checkout/v1"
 	inventoryv1 "example.com/watertight/proto/inventory/v1"
 	recsv1 "example.com/watertight/proto/recs/v1"
@@ -38,6 +38,7 @@ type shop struct {
 	recsv1.UnimplementedRecsServiceServer
 	inventoryv1.UnimplementedInventoryServiceServer
 
+	rules contract.Rules
 	// fail, when set, is asked before each message and may end the stream.
 	fail func(call string, message int) error
 
@@ -93,8 +94,8 @@ func receive[Request any, Response any](s *shop, call string, stream grpc.Client
 			}
 		}
 		m := any(request).(proto.Message)
-		if err := protovalidate.Validate(m); err != nil {
-			return 0, status.Error(codes.InvalidArgument, err.Error())
+		if err := s.rules.Check(m); err != nil {
+			return 0, err
 		}
 		s.mu.Lock()
 		total += int64(store(request))

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/interop/grpc_testing" // the contract that the greeter is registered under
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -23,13 +24,12 @@ import (
 	"example.com/watertight/platform/mtls"
 	"example.com/watertight/platform/mtls/authority"
 	"example.com/watertight/platform/rpc"
-	"example.com/watertight/platform/rpc/contract"
 	"example.com/watertight/platform/rpcerr"
 )
 
 const (
-	greet = "/test.v1.Greeter/Greet"
-	load  = "/test.v1.Greeter/Load"
+	greet = "/grpc.testing.TestService/EmptyCall"
+	load  = "/grpc.testing.TestService/UnaryCall"
 )
 
 // greeter is a service of two methods that say who called.
@@ -98,13 +98,13 @@ func serve(t *testing.T, identity *mtls.Identity) string {
 	server, err := rpc.NewServer(rpc.ServerConfig{
 		Addr: "127.0.0.1:0", Pool: bulkhead.Config{Size: 4, Queue: 4}, MaxStreams: 1, MaxConnectionAge: time.Hour,
 	}, rpc.ServerDeps{
-		Contract: contract.New, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: noop.NewMeterProvider(),
+		Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: noop.NewMeterProvider(),
 		Propagator: propagation.TraceContext{}, TLS: identity, Callers: rpc.Callers{greet: {"gateway"}, load: {"lab"}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.RegisterService(&grpc.ServiceDesc{ServiceName: "test.v1.Greeter", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{method(greet), method(load)}}, greeter{})
+	server.RegisterService(&grpc.ServiceDesc{ServiceName: "grpc.testing.TestService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{method(greet), method(load)}}, greeter{})
 	server.Ready()
 	done := make(chan error, 1)
 	go func() { done <- server.Serve() }()

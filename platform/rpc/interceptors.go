@@ -17,6 +17,7 @@ import (
 
 	"example.com/watertight/platform/bulkhead"
 	"example.com/watertight/platform/mtls"
+	"example.com/watertight/platform/rpc/contract"
 	"example.com/watertight/platform/rpcerr"
 )
 
@@ -24,31 +25,21 @@ import (
 // one who may call; the request is held against the contract; a slot is taken.
 type chain struct {
 	deps     ServerDeps
-	contract func(proto.Message) error
+	contract contract.Rules
 	pool     *bulkhead.Bulkhead // nil: no slots are taken
 	streams  chan struct{}
 }
 
-func newChain(deps ServerDeps, pool *bulkhead.Bulkhead, maxStreams int) (*chain, error) {
-	if deps.Contract == nil {
-		return nil, errors.New("a server must have a contract to hold requests against")
-	}
-	contract, err := deps.Contract()
-	if err != nil {
-		return nil, err
-	}
-	return &chain{deps: deps, contract: contract, pool: pool, streams: make(chan struct{}, maxStreams)}, nil
+func newChain(deps ServerDeps, pool *bulkhead.Bulkhead, maxStreams int) *chain {
+	return &chain{deps: deps, pool: pool, streams: make(chan struct{}, maxStreams)}
 }
 
 // Interceptors are what a Server puts around its handlers, without a pool: errors, contract, the cap on streams. They are
-// for handlers that are called without a network and must behave as if there was one. Of deps they use Log, Contract and MapError;
+// for handlers that are called without a network and must behave as if there was one. Of deps they use Log and MapError;
 // what runs inside of them, as Inner does in a Server, is the caller's to chain.
-func Interceptors(deps ServerDeps, maxStreams int) (grpc.UnaryServerInterceptor, grpc.StreamServerInterceptor, error) {
-	c, err := newChain(deps, nil, maxStreams)
-	if err != nil {
-		return nil, nil, err
-	}
-	return c.unary, c.stream, nil
+func Interceptors(deps ServerDeps, maxStreams int) (grpc.UnaryServerInterceptor, grpc.StreamServerInterceptor) {
+	c := newChain(deps, nil, maxStreams)
+	return c.unary, c.stream
 }
 
 func (c *chain) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
@@ -138,7 +129,7 @@ func (c *chain) check(req any) error {
 	if !ok {
 		return fmt.Errorf("request is a %T, not a protobuf message", req)
 	}
-	return c.contract(msg)
+	return c.contract.Check(msg)
 }
 
 type panicError struct {

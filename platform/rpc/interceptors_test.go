@@ -11,16 +11,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/watertight/platform/rpc"
-	"example.com/watertight/platform/rpc/contract"
 	"example.com/watertight/platform/rpcerr"
 )
 
 // Whoever calls handlers without a network gets a server's answers all the same.
 func TestInterceptors_TreatHandlersAsAServerDoes(t *testing.T) {
-	unary, _, err := rpc.Interceptors(rpc.ServerDeps{Log: slog.New(slog.DiscardHandler), Contract: contract.New}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	unary, _ := rpc.Interceptors(rpc.ServerDeps{Log: slog.New(slog.DiscardHandler)}, 1)
 	for name, c := range map[string]struct {
 		handler grpc.UnaryHandler
 		code    codes.Code
@@ -35,11 +31,5 @@ func TestInterceptors_TreatHandlersAsAServerDoes(t *testing.T) {
 		if status.Code(err) != c.code || rpcerr.Reason(err) != c.reason {
 			t.Errorf("%s: got %v with reason %q, want %v with %q", name, err, rpcerr.Reason(err), c.code, c.reason)
 		}
-	}
-}
-
-func TestInterceptors_RefuseToServeWithoutAContract(t *testing.T) {
-	if _, _, err := rpc.Interceptors(rpc.ServerDeps{Log: slog.New(slog.DiscardHandler)}, 1); err == nil {
-		t.Error("got no error from interceptors that would let every request pass")
 	}
 }

@@ -22,10 +22,13 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	testv1 "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	"example.com/watertight/platform/bulkhead"
 	"example.com/watertight/platform/rpc"
-	"example.com/watertight/platform/rpc/contract"
 	"example.com/watertight/platform/rpcerr"
 )
 
@@ -49,7 +52,7 @@ func (p *peer) StreamingOutputCall(_ *testv1.StreamingOutputCallRequest, stream 
 	return stream.Context().Err()
 }
 
-func serve(t *testing.T, addr string, cfg rpc.ServerConfig, p *peer) *rpc.Server {
+func newServer(t *testing.T, addr string, cfg rpc.ServerConfig) *rpc.Server {
 	t.Helper()
 	cfg.Addr = addr
 	if cfg.MaxStreams == 0 {
@@ -62,12 +65,18 @@ func serve(t *testing.T, addr string, cfg rpc.ServerConfig, p *peer) *rpc.Server
 		cfg.Pool = bulkhead.Config{Size: 8, Queue: 8}
 	}
 	s, err := rpc.NewServer(cfg, rpc.ServerDeps{
-		Contract: contract.New, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+		Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
 		TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: noop.NewMeterProvider(), Propagator: propagation.TraceContext{},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+func serve(t *testing.T, addr string, cfg rpc.ServerConfig, p *peer) *rpc.Server {
+	t.Helper()
+	s := newServer(t, addr, cfg)
 	testv1.RegisterTestServiceServer(s, p)
 	go func() {
 		if err := s.Serve(); err != nil {
@@ -444,4 +453,40 @@ func (n *nameServer) answer(query []byte) []byte {
 		return nil
 	}
 	return reply
+}
+
+// A rule that nobody could keep must not wait for the first request.
+func TestServer_AnswersNobodyWhenAContractIsNotUnderstood(t *testing.T) {
+	file := &descriptorpb.FileDescriptorProto{}
+	err := prototext.Unmarshal([]byte(`
+		name: "odd.proto" package: "odd" syntax: "proto3"
+		message_type { name: "Request" field { name: "inner" number: 1 type: TYPE_MESSAGE label: LABEL_REPEATED type_name: ".odd.Inner" } }
+		message_type { name: "Inner" field {
+			name: "share" number: 1 type: TYPE_DOUBLE label: LABEL_OPTIONAL options { [buf.validate.field] { double { gte: 0 } } }
+		} }
+		message_type { name: "Response" }
+		service { name: "Odd" method { name: "Call" input_type: ".odd.Request" output_type: ".odd.Response" } }`), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	built, err := protodesc.NewFile(file, protoregistry.GlobalFiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := protoregistry.GlobalFiles.FindFileByPath(built.Path()); err != nil { // there already, when the test runs again
+		if err := protoregistry.GlobalFiles.RegisterFile(built); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for service, want := range map[string]string{"odd.Odd": "odd.Inner.share", "odd.Unknown": "odd.Unknown", "odd.Request": "odd.Request"} {
+		s := newServer(t, "127.0.0.1:0", rpc.ServerConfig{})
+		s.RegisterService(&grpc.ServiceDesc{ServiceName: service, HandlerType: (*any)(nil)}, nil)
+		if err := s.Serve(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Serve returned %v, want an error about %s", service, err, want)
+		}
+		if conn, err := net.Dial("tcp", s.Addr()); err == nil {
+			conn.Close()
+			t.Errorf("%s: the server still listens", service)
+		}
+	}
 }

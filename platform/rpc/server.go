@@ -23,11 +23,13 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"example.com/watertight/platform/bulkhead"
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/mtls"
+	"example.com/watertight/platform/rpc/contract"
 )
 
 // Keepalive is agreed between Server and Dial: clients ping an idle connection every pingEvery, servers allow a ping
@@ -60,15 +62,13 @@ func (c ServerConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ServerDeps is what a server uses. The log, the registry, the telemetry and the contract must be set.
+// ServerDeps is what a server uses. The log, the registry and the telemetry must be set.
 type ServerDeps struct {
 	Log            *slog.Logger
 	Registry       prometheus.Registerer
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
 	Propagator     propagation.TextMapPropagator
-	// Contract makes the check that each request passes before its handler: contract.New.
-	Contract func() (check func(proto.Message) error, err error)
 	// MapError, when set, may turn a handler's error into one that carries a status (a lost database into UNAVAILABLE).
 	// It returns errors that it does not know as they are.
 	MapError func(ctx context.Context, err error) error
@@ -94,6 +94,7 @@ type Server struct {
 	listener net.Listener
 	health   *health.Server
 	pool     *bulkhead.Bulkhead
+	contract *contract.Rules
 }
 
 var _ lifecycle.Server = (*Server)(nil)
@@ -107,10 +108,6 @@ func NewServer(cfg ServerConfig, deps ServerDeps) (*Server, error) {
 			return nil, err
 		}
 	}
-	chain, err := newChain(deps, pool, cfg.MaxStreams)
-	if err != nil {
-		return nil, err
-	}
 	creds, err := deps.TLS.Server()
 	if err != nil {
 		return nil, fmt.Errorf("credentials of the gRPC server: %w", err)
@@ -119,7 +116,8 @@ func NewServer(cfg ServerConfig, deps ServerDeps) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{listener: listener, health: health.NewServer(), pool: pool}
+	chain := newChain(deps, pool, cfg.MaxStreams)
+	s := &Server{listener: listener, health: health.NewServer(), pool: pool, contract: &chain.contract}
 	s.Server = grpc.NewServer(
 		grpc.Creds(creds),
 		grpc.StatsHandler(otelgrpc.NewServerHandler(otelOptions(deps.TracerProvider, deps.MeterProvider, deps.Propagator)...)),
@@ -156,10 +154,37 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 // Pool is the bulkhead that the unary handlers run in; nil when they are Unpooled.
 func (s *Server) Pool() *bulkhead.Bulkhead { return s.pool }
 
-// Serve answers calls until Shutdown, also one that came first.
+// Serve answers calls until Shutdown, also one that came first. It answers none when a registered service's contract has a rule that is
+// not understood.
 func (s *Server) Serve() error {
+	if err := s.learnContracts(); err != nil {
+		return errors.Join(err, s.listener.Close())
+	}
 	if err := s.Server.Serve(s.listener); !errors.Is(err, grpc.ErrServerStopped) {
 		return err
+	}
+	return nil
+}
+
+// learnContracts reads the rules of all requests, so that one that nobody could keep is found before the first request.
+func (s *Server) learnContracts() error {
+	for name := range s.GetServiceInfo() {
+		if infrastructure("/" + name + "/") {
+			continue
+		}
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+		if err != nil {
+			return fmt.Errorf("contract of %s: %w", name, err)
+		}
+		service, ok := d.(protoreflect.ServiceDescriptor)
+		if !ok {
+			return fmt.Errorf("contract of %s: it is no service", name)
+		}
+		for i := range service.Methods().Len() {
+			if err := s.contract.Learn(service.Methods().Get(i).Input()); err != nil {
+				return fmt.Errorf("contract of %s: %w", service.Methods().Get(i).FullName(), err)
+			}
+		}
 	}
 	return nil
 }

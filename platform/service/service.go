@@ -19,7 +19,6 @@ import (
 	"example.com/watertight/platform/mtls"
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpc"
-	"example.com/watertight/platform/rpc/contract"
 	"example.com/watertight/platform/telemetry"
 )
 
@@ -86,7 +85,7 @@ func New(ctx context.Context, name string, cfg Config, callers rpc.Callers, out 
 	}
 	b.Server, err = rpc.NewServer(cfg.Server, rpc.ServerDeps{
 		Log: log, Registry: tel.Registry, TracerProvider: tel.TracerProvider, MeterProvider: tel.MeterProvider, Propagator: tel.Propagator,
-		Contract: contract.New, MapError: postgres.RPCError, TLS: b.TLS, Callers: callers, Inner: b.inner(),
+		MapError: postgres.RPCError, TLS: b.TLS, Callers: callers, Inner: b.inner(),
 	})
 	if err != nil {
 		return nil, err

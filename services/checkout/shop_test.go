@@ -28,7 +28,6 @@ import (
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/postgres/pgtest"
 	"example.com/watertight/platform/rpc"
-	"example.com/watertight/platform/rpc/contract"
 	"example.com/watertight/platform/rpcerr"
 	checkoutv1 "example.com/watertight/proto/checkout/v1"
 	moneyv1 "example.com/watertight/proto/money/v1"
@@ -73,7 +72,7 @@ func start(t testing.TB, owner string, environ ...string) *shop {
 	process, err := lifecycle.New(cfg.Process, log, registry)
 	must(t, err)
 	server, err := rpc.NewServer(cfg.Server, rpc.ServerDeps{
-		Contract: contract.New, Log: log, Registry: registry, TracerProvider: tracers, MeterProvider: noop.NewMeterProvider(), Propagator: propagation.TraceContext{}, MapError: postgres.RPCError,
+		Log: log, Registry: registry, TracerProvider: tracers, MeterProvider: noop.NewMeterProvider(), Propagator: propagation.TraceContext{}, MapError: postgres.RPCError,
 	})
 	must(t, err)
 	pool, err := postgres.Open(t.Context(), cfg.Database, postgres.Deps{Name: "checkout"})

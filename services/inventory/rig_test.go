@@ -29,7 +29,6 @@ import (
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/postgres/pgtest"
 	"example.com/watertight/platform/rpc"
-	"example.com/watertight/platform/rpc/contract"
 	eventsv1 "example.com/watertight/proto/events/v1"
 	inventoryv1 "example.com/watertight/proto/inventory/v1"
 	"example.com/watertight/services/inventory"
@@ -165,7 +164,7 @@ func (s *shop) start() *replica {
 	process, err := lifecycle.New(lifecycle.Config{AdminAddr: "127.0.0.1:0", DrainTimeout: 5 * time.Second}, log, registry)
 	must(t, err)
 	server, err := rpc.NewServer(rpc.ServerConfig{Addr: "127.0.0.1:0", Pool: bulkhead.Config{Size: 16, Queue: 16}, MaxStreams: 16, MaxConnectionAge: time.Hour},
-		rpc.ServerDeps{Contract: contract.New, Log: log, Registry: registry, TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(),
+		rpc.ServerDeps{Log: log, Registry: registry, TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(),
 			Propagator: propagation.TraceContext{}, MapError: postgres.RPCError})
 	must(t, err)
 	pool := open(t, s.app)

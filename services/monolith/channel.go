@@ -28,14 +28,11 @@ type channel struct {
 var _ grpc.ClientConnInterface = (*channel)(nil)
 
 // newChannel returns a channel on which features are yet to be registered. faults run next to the handlers.
-func newChannel(p *pools, deps rpc.ServerDeps, maxStreams int, faults grpc.UnaryServerInterceptor) (*channel, error) {
-	unary, stream, err := rpc.Interceptors(deps, maxStreams)
-	if err != nil {
-		return nil, err
-	}
+func newChannel(p *pools, deps rpc.ServerDeps, maxStreams int, faults grpc.UnaryServerInterceptor) *channel {
+	unary, stream := rpc.Interceptors(deps, maxStreams)
 	c := &channel{pools: p, chain: unary, faults: faults}
 	c.inproc.WithServerUnaryInterceptor(c.serve).WithServerStreamInterceptor(stream)
-	return c, nil
+	return c
 }
 
 type callKey struct{}

@@ -21,7 +21,6 @@ import (
 	"example.com/watertight/platform/mtls"
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpc"
-	"example.com/watertight/platform/rpc/contract"
 	"example.com/watertight/platform/telemetry"
 	checkoutv1 "example.com/watertight/proto/checkout/v1"
 	recsv1 "example.com/watertight/proto/recs/v1"
@@ -110,12 +109,10 @@ func (m *Monolith) openChannels(context.Context) (err error) {
 	m.faults = faults{}
 	deps := rpc.ServerDeps{
 		Log: m.log, Registry: m.telemetry.Registry, TracerProvider: m.telemetry.TracerProvider, MeterProvider: m.telemetry.MeterProvider,
-		Propagator: m.telemetry.Propagator, Contract: contract.New, MapError: postgres.RPCError,
+		Propagator: m.telemetry.Propagator, MapError: postgres.RPCError,
 		Unpooled: true, Inner: []grpc.UnaryServerInterceptor{m.pools.unary, m.faults.unary},
 	}
-	if m.channel, err = newChannel(m.pools, deps, m.cfg.GRPC.MaxStreams, m.faults.unary); err != nil {
-		return err
-	}
+	m.channel = newChannel(m.pools, deps, m.cfg.GRPC.MaxStreams, m.faults.unary)
 	deps.TLS, deps.Callers = m.tls, callers() // nobody has to prove anything within the process
 	m.grpc, err = rpc.NewServer(rpc.ServerConfig{
 		Addr: m.cfg.GRPC.Addr, MaxStreams: m.cfg.GRPC.MaxStreams, MaxConnectionAge: m.cfg.GRPC.MaxConnectionAge,

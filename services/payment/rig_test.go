@@ -27,7 +27,6 @@ import (
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/postgres/pgtest"
 	"example.com/watertight/platform/rpc"
-	"example.com/watertight/platform/rpc/contract"
 	eventsv1 "example.com/watertight/proto/events/v1"
 	moneyv1 "example.com/watertight/proto/money/v1"
 	paymentv1 "example.com/watertight/proto/payment/v1"
@@ -92,7 +91,7 @@ func (r *rig) start(t *testing.T, wrap func(payment.Provider) payment.Provider, 
 	log, registry := slog.New(slog.NewTextHandler(t.Output(), nil)), prometheus.NewRegistry()
 	process, err := lifecycle.New(cfg.Process, log, registry)
 	must(t, err)
-	server, err := rpc.NewServer(cfg.Server, rpc.ServerDeps{Contract: contract.New, Log: log, Registry: registry, TracerProvider: tracenoop.NewTracerProvider(),
+	server, err := rpc.NewServer(cfg.Server, rpc.ServerDeps{Log: log, Registry: registry, TracerProvider: tracenoop.NewTracerProvider(),
 		MeterProvider: metricnoop.NewMeterProvider(), Propagator: propagation.TraceContext{}, MapError: postgres.RPCError})
 	must(t, err)
 	pool, err := postgres.Open(t.Context(), cfg.Database, postgres.Deps{Name: "payment"})

@@ -25,7 +25,6 @@ import (
 	"example.com/watertight/platform/outbox"
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpc"
-	"example.com/watertight/platform/rpc/contract"
 	recsv1 "example.com/watertight/proto/recs/v1"
 	"example.com/watertight/services/recs"
 )
@@ -61,7 +60,7 @@ func startWithBroker(t testing.TB, database string, cfg recs.Config, events *nat
 	server, err := rpc.NewServer(rpc.ServerConfig{
 		Addr: "127.0.0.1:0", Pool: bulkhead.Config{Size: 16, Queue: 16}, MaxStreams: 16, MaxConnectionAge: time.Hour,
 	}, rpc.ServerDeps{
-		Contract: contract.New, Log: log, Registry: registry, TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(),
+		Log: log, Registry: registry, TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(),
 		Propagator: propagation.TraceContext{}, MapError: postgres.RPCError,
 	})
 	must(t, err)

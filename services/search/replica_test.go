@@ -24,7 +24,6 @@ import (
 	"example.com/watertight/platform/lifecycle"
 	"example.com/watertight/platform/postgres"
 	"example.com/watertight/platform/rpc"
-	"example.com/watertight/platform/rpc/contract"
 	moneyv1 "example.com/watertight/proto/money/v1"
 	searchv1 "example.com/watertight/proto/search/v1"
 	"example.com/watertight/services/search"
@@ -58,7 +57,7 @@ func start(t testing.TB, database, owner string) *replica {
 	server, err := rpc.NewServer(rpc.ServerConfig{
 		Addr: "127.0.0.1:0", Pool: bulkhead.Config{Size: 16, Queue: 64}, MaxStreams: 16, MaxConnectionAge: time.Hour,
 	}, rpc.ServerDeps{
-		Contract: contract.New, Log: log, Registry: registry, TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(),
+		Log: log, Registry: registry, TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(),
 		Propagator: propagation.TraceContext{}, MapError: postgres.RPCError,
 	})
 	must(t, err)

@@ -20,7 +20,6 @@ import (
 	"example.com/watertight/platform/bulkhead"
 	"example.com/watertight/platform/config"
 	"example.com/watertight/platform/rpc"
-	"example.com/watertight/platform/rpc/contract"
 	"example.com/watertight/platform/telemetry"
 	checkoutv1 "example.com/watertight/proto/checkout/v1"
 	recsv1 "example.com/watertight/proto/recs/v1"
@@ -45,7 +44,7 @@ func deps(ctx context.Context, cfg telemetry.Config, out io.Writer) (rpc.ServerD
 		return rpc.ServerDeps{}, err
 	}
 	return rpc.ServerDeps{
-		Log: log, Registry: tel.Registry, Contract: contract.New,
+		Log: log, Registry: tel.Registry,
 		TracerProvider: tel.TracerProvider, MeterProvider: tel.MeterProvider, Propagator: tel.Propagator,
 	}, nil
 }
@@ -87,10 +86,7 @@ func OneProcess(ctx context.Context, environ []string, out io.Writer) (http.Hand
 	if err != nil {
 		return nil, err
 	}
-	unary, stream, err := rpc.Interceptors(deps, maxStreams)
-	if err != nil {
-		return nil, err
-	}
+	unary, stream := rpc.Interceptors(deps, maxStreams)
 	channel := new(inprocgrpc.Channel).WithServerUnaryInterceptor(unary).WithServerStreamInterceptor(stream)
 	canned.New().Register(channel)
 	edge, err := config.Load[gateway.Config](environ)
