@@ -126,6 +126,15 @@ func TestOpen_SessionsCarryNameAndTimeouts(t *testing.T) {
 	}
 }
 
+// What is kept for a hundred statements is a tenth of what is kept for pgx's 512.
+func TestOpen_ConnectionsKeepAHundredStatementsOrFewer(t *testing.T) {
+	for more, want := range map[string]int{"": 100, "?statement_cache_capacity=7": 7, "?statement_cache_capacity=1000": 100} {
+		if got := open(t, settings(t, "postgres://role@host/db"+more)).Config().ConnConfig.StatementCacheCapacity; got != want {
+			t.Errorf("%q: got a cache of %d statements, want %d", more, got, want)
+		}
+	}
+}
+
 func TestOpen_DoesNotNeedTheServerAndHealsByItself(t *testing.T) {
 	server := pgtest.NewServer(t)
 	cfg := settings(t, server.New())
