@@ -25,7 +25,7 @@ func benchService(b *testing.B) (*Service, []string) {
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%05dA", i)
 	}
-	model, err := similarity.Assemble(20_000, func(yield func(similarity.Product, error) bool) {
+	model, err := similarity.Assemble(similarity.Size{Baskets: 20_000}, func(yield func(similarity.Product, error) bool) {
 		for i, id := range ids {
 			p := similarity.Product{ID: id, Baskets: 1 + random.IntN(2000)}
 			for n := range similarity.MaxNeighbours {

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/watertight/platform/postgres"
@@ -40,6 +42,9 @@ SELECT product_ids FROM baskets`
 
 	readNeighbours = `-- name: ReadNeighbours
 SELECT product_id, baskets, neighbour_ids, scores FROM neighbours`
+
+	measureNeighbours = `-- name: MeasureNeighbours
+SELECT count(*), coalesce(sum(cardinality(neighbour_ids)), 0) FROM neighbours`
 
 	// One writer of the model at a time; imports, which need the model's row, do not wait for it.
 	lockModel = `-- name: LockModel
@@ -127,7 +132,11 @@ func (s store) load(ctx context.Context) (*similarity.Model, int64, error) {
 		if row, err = scanModelRow(ctx, tx); err != nil {
 			return err
 		}
-		model, err = similarity.Assemble(int(row.baskets), products(ctx, tx))
+		size := similarity.Size{Baskets: int(row.baskets)}
+		if err := tx.QueryRow(ctx, measureNeighbours).Scan(&size.Products, &size.Neighbours); err != nil {
+			return err
+		}
+		model, err = similarity.Assemble(size, products(ctx, tx))
 		return err
 	})
 	if err != nil {
@@ -144,9 +153,9 @@ func products(ctx context.Context, tx pgx.Tx) iter.Seq2[similarity.Product, erro
 			return
 		}
 		defer rows.Close()
+		var p similarity.Product
 		for rows.Next() {
-			var p similarity.Product
-			err := rows.Scan(&p.ID, &p.Baskets, &p.Neighbours, &p.Scores)
+			err := rows.Scan(&p.ID, &p.Baskets, (*reused[string])(&p.Neighbours), (*reused[float32])(&p.Scores))
 			if !yield(p, err) {
 				return
 			}
@@ -156,6 +165,25 @@ func products(ctx context.Context, tx pgx.Tx) iter.Seq2[similarity.Product, erro
 		}
 	}
 }
+
+// reused takes an array into the slice that held the one of the row before.
+type reused[T any] []T
+
+// SetDimensions makes room for an array of one dimension, or of none, which is an empty one.
+func (r *reused[T]) SetDimensions(dimensions []pgtype.ArrayDimension) error {
+	n := 0
+	if len(dimensions) > 0 {
+		n = int(dimensions[0].Length)
+	}
+	*r = slices.Grow((*r)[:0], n)[:n]
+	return nil
+}
+
+// ScanIndex is where the element goes.
+func (r *reused[T]) ScanIndex(i int) any { return &(*r)[i] }
+
+// ScanIndexType is the type of what ScanIndex returns.
+func (*reused[T]) ScanIndexType() any { return new(T) }
 
 // save replaces the stored model by one that knows the baskets up to the change learned, and returns its version.
 func (s store) save(ctx context.Context, model *similarity.Model, learned int64) (version int64, err error) {

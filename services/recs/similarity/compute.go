@@ -29,7 +29,7 @@ func Compute(ctx context.Context, baskets *Baskets, settings Settings) (*Model, 
 		popularity[rank[product]]++
 	}
 
-	m := newModel(baskets.Len())
+	m := newModel(Size{Baskets: baskets.Len(), Products: len(ids)})
 	for i, id := range ids {
 		m.intern(id)
 		m.baskets[i] = popularity[i]
@@ -44,7 +44,7 @@ func Compute(ctx context.Context, baskets *Baskets, settings Settings) (*Model, 
 		// run for a scheduler's time slice of 10 ms.
 		runtime.Gosched()
 	}
-	m.rankPopular()
+	m.finish()
 	return m, nil
 }
 

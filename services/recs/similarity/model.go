@@ -5,21 +5,27 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strings"
 )
 
 // MaxNeighbours is how many neighbours are kept of each product, and the most recommendations a Model can give.
 const MaxNeighbours = 50
 
 // Model answers from memory. It never changes once made, so any number of goroutines may read it. It takes about 8 bytes
-// a neighbour and 150 a product.
+// a neighbour and 40 a product.
 type Model struct {
 	totalBaskets int
-	index        map[string]uint32 // folded id → product
+	index        map[string]uint32 // folded id → product; nil once the model is packed
+	byID         []uint32          // the products in the order of their folded ids: a tenth of what the index takes
 	ids          []string          // by product
 	baskets      []uint32          // by product: the baskets it is in
-	neighbours   [][]neighbour     // by product, strongest first
+	neighbours   []neighbour       // list after list, each with the strongest first
+	lists        []span            // by product: its neighbours
 	popular      []neighbour       // most baskets first; one more than MaxNeighbours, for the product asked about may be in it
 }
+
+// span is a part of a Model's neighbours: those from begin on and before end.
+type span struct{ begin, end uint32 }
 
 // neighbour is 8 bytes because there are 50 a product; the score has four decimals, which float32 carries exactly enough.
 type neighbour struct {
@@ -38,28 +44,32 @@ type Product struct {
 	Scores     []float32
 }
 
-func newModel(totalBaskets int) *Model {
-	return &Model{totalBaskets: totalBaskets, index: map[string]uint32{}}
+// Size is how much goes into a model. Baskets counts; the rest is what room is made for beforehand, and may be wrong.
+type Size struct{ Baskets, Products, Neighbours int }
+
+func newModel(size Size) *Model {
+	return &Model{
+		totalBaskets: size.Baskets, index: make(map[string]uint32, size.Products), ids: make([]string, 0, size.Products),
+		baskets: make([]uint32, 0, size.Products), lists: make([]span, 0, size.Products), neighbours: make([]neighbour, 0, size.Neighbours),
+	}
 }
 
-// Assemble puts a model together again from the number of baskets and its Products. The Product yielded may be reused by
-// the sequence; its first error is returned as it is.
-func Assemble(totalBaskets int, products iter.Seq2[Product, error]) (*Model, error) {
-	m := newModel(totalBaskets)
-	var list []neighbour
+// Assemble puts a model together again from its Products. The Product yielded may be reused by the sequence; its first
+// error is returned as it is.
+func Assemble(size Size, products iter.Seq2[Product, error]) (*Model, error) {
+	m := newModel(size)
 	for p, err := range products {
 		if err != nil {
 			return nil, err
 		}
-		product := m.intern(p.ID)
+		product, begin := m.intern(p.ID), len(m.neighbours)
 		m.baskets[product] = uint32(p.Baskets)
-		list = list[:0]
 		for i, id := range p.Neighbours {
-			list = append(list, neighbour{m.intern(id), p.Scores[i]})
+			m.neighbours = append(m.neighbours, neighbour{m.intern(id), p.Scores[i]})
 		}
-		m.neighbours[product] = slices.Clone(list)
+		m.lists[product] = m.listFrom(begin)
 	}
-	m.rankPopular()
+	m.finish()
 	return m, nil
 }
 
@@ -67,7 +77,7 @@ func Assemble(totalBaskets int, products iter.Seq2[Product, error]) (*Model, err
 func (m *Model) Products() iter.Seq[Product] {
 	return func(yield func(Product) bool) {
 		for i, id := range m.ids {
-			list := m.neighbours[i]
+			list := m.of(uint32(i))
 			p := Product{ID: id, Baskets: int(m.baskets[i]), Neighbours: make([]string, 0, len(list)), Scores: make([]float32, 0, len(list))}
 			for _, n := range list {
 				p.Neighbours, p.Scores = append(p.Neighbours, m.ids[n.product]), append(p.Scores, n.score)
@@ -84,8 +94,8 @@ func (m *Model) Baskets() int { return m.totalBaskets }
 
 // Recommendable is the number of products that have neighbours.
 func (m *Model) Recommendable() (n int) {
-	for _, list := range m.neighbours {
-		if len(list) > 0 {
+	for _, l := range m.lists {
+		if l.end > l.begin {
 			n++
 		}
 	}
@@ -101,21 +111,36 @@ type Recommendation struct {
 // Similar lists the products bought together with the one named, with their similarity, strongest first, at most limit
 // and MaxNeighbours of them and never the product itself. None when the product is unknown or has no neighbours.
 func (m *Model) Similar(productID string, limit int) []Recommendation {
-	product, ok := m.index[fold(productID)]
+	product, ok := m.find(productID)
 	if !ok {
 		return nil
 	}
-	return m.take(m.neighbours[product], product, limit)
+	return m.take(m.of(product), product, limit)
 }
 
 // Popular lists the products in most baskets, with their share of all baskets, most first, at most limit and
 // MaxNeighbours of them, leaving out the product named, if it is one.
 func (m *Model) Popular(exceptID string, limit int) []Recommendation {
-	except, ok := m.index[fold(exceptID)]
+	except, ok := m.find(exceptID)
 	if !ok {
 		except = math.MaxUint32
 	}
 	return m.take(m.popular, except, min(limit, MaxNeighbours))
+}
+
+// find returns the number of the product with the id.
+func (m *Model) find(id string) (product uint32, ok bool) {
+	i, ok := slices.BinarySearchFunc(m.byID, fold(id), func(p uint32, key string) int { return strings.Compare(fold(m.ids[p]), key) })
+	if !ok {
+		return 0, false
+	}
+	return m.byID[i], true
+}
+
+// of returns the product's neighbours.
+func (m *Model) of(product uint32) []neighbour {
+	l := m.lists[product]
+	return m.neighbours[l.begin:l.end]
 }
 
 func (m *Model) take(list []neighbour, except uint32, limit int) []Recommendation {
@@ -144,19 +169,49 @@ func (m *Model) intern(id string) uint32 {
 	}
 	product := uint32(len(m.ids))
 	m.index[key] = product
-	m.ids, m.baskets, m.neighbours = append(m.ids, id), append(m.baskets, 0), append(m.neighbours, nil)
+	m.ids, m.baskets, m.lists = append(m.ids, id), append(m.baskets, 0), append(m.lists, span{})
 	return product
 }
 
 func (m *Model) setNeighbours(product uint32, strongest []candidate) {
-	list := make([]neighbour, len(strongest))
-	for i, c := range strongest {
-		list[i] = neighbour{c.product, float32(fourDecimals(c.cosine))}
+	begin := len(m.neighbours)
+	for _, c := range strongest {
+		m.neighbours = append(m.neighbours, neighbour{c.product, float32(fourDecimals(c.cosine))})
 	}
-	m.neighbours[product] = list
+	m.lists[product] = m.listFrom(begin)
 }
 
-// rankPopular fills the list of popular products; it runs once, when all are known.
+// listFrom is where the neighbours from begin on stand.
+func (m *Model) listFrom(begin int) span { return span{uint32(begin), uint32(len(m.neighbours))} }
+
+// finish makes the model fit to be asked; it runs once, when all products are known.
+func (m *Model) finish() {
+	m.rankPopular()
+	m.pack()
+}
+
+// pack copies what is kept into few pieces of the right size. The ids have come one by one among many that are not kept, and each would
+// keep the page that it lies on.
+func (m *Model) pack() {
+	m.ids, m.baskets, m.lists, m.neighbours = exact(m.ids), exact(m.baskets), exact(m.lists), exact(m.neighbours)
+	m.byID = make([]uint32, len(m.ids))
+	all := strings.Join(m.ids, "")
+	for i, id := range m.ids {
+		m.byID[i] = uint32(i)
+		m.ids[i], all = all[:len(id)], all[len(id):]
+	}
+	slices.SortFunc(m.byID, func(x, y uint32) int { return strings.Compare(fold(m.ids[x]), fold(m.ids[y])) })
+	m.index = nil
+}
+
+func exact[T any](s []T) []T {
+	if len(s) == cap(s) {
+		return s
+	}
+	return slices.Clone(s)
+}
+
+// rankPopular fills the list of popular products.
 func (m *Model) rankPopular() {
 	order := make([]uint32, len(m.ids))
 	for i := range order {

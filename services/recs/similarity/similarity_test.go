@@ -169,7 +169,7 @@ func TestModel_IsTheSameAfterItWasStored(t *testing.T) {
 			t.Fatal(err)
 		}
 		stored := rapid.Permutation(slices.Collect(m.Products())).Draw(t, "stored order")
-		back, err := Assemble(m.Baskets(), func(yield func(Product, error) bool) {
+		back, err := Assemble(Size{Baskets: m.Baskets()}, func(yield func(Product, error) bool) {
 			for _, p := range stored {
 				if !yield(p, nil) {
 					return
@@ -315,7 +315,7 @@ func TestCompute_LetsOthersRunOnASingleCore(t *testing.T) {
 
 func TestAssemble_PassesOnTheErrorOfTheSequence(t *testing.T) {
 	broken := errors.New("connection lost")
-	_, err := Assemble(1, func(yield func(Product, error) bool) {
+	_, err := Assemble(Size{Baskets: 1}, func(yield func(Product, error) bool) {
 		_ = yield(Product{ID: "a", Baskets: 1}, nil) && yield(Product{}, broken)
 	})
 	if !errors.Is(err, broken) {
