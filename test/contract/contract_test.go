@@ -28,7 +28,7 @@ import (
 
 const (
 	// perKind is how many messages of each kind are compared: enough for each rule to be broken, for certain.
-	perKind = 5000
+	perKind = 3000
 	// maxFields is how many fields an error lists.
 	maxFields = 10
 )
