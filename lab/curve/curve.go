@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -37,7 +39,7 @@ type File struct {
 type Load struct {
 	Mix      string  `json:"mix"`
 	Deadline float64 `json:"deadline_ms"` // when a client gives up
-	Capacity float64 `json:"capacity"`    // the best goodput that the search for it saw
+	Capacity float64 `json:"capacity"`    // the goodput at the rate that had the best of the search, held again: the best alone may be a lucky moment
 	Search   []Step  `json:"search"`
 	Steps    []Step  `json:"steps"` // as they came; a share that was held several times is there as often
 	Best     float64 `json:"best_goodput"`
@@ -53,9 +55,12 @@ type Step struct {
 	// was that.
 	Goodput  float64 `json:"goodput"`
 	Degraded float64 `json:"degraded"`
-	Shed     float64 `json:"shed"`   // turned away at once: 429 or 503
-	Late     float64 `json:"late"`   // the client gave up, or a 504 told it to
-	Failed   float64 `json:"failed"` // any other answer, or none
+	// Answered is the goodput by operation. Under too much load its parts change: an order costs many times what a page does, and
+	// each has limits of its own.
+	Answered map[string]float64 `json:"answered,omitempty"`
+	Shed     float64            `json:"shed"`   // turned away at once: 429 or 503
+	Late     float64            `json:"late"`   // the client gave up, or a 504 told it to
+	Failed   float64            `json:"failed"` // any other answer, or none
 	// Codes say why what is not goodput is not, by the problem's code or the client's.
 	Codes      map[string]float64 `json:"codes,omitempty"`
 	P50        float64            `json:"p50_ms"` // of goodput
@@ -135,11 +140,20 @@ func (f *File) WriteTable(out io.Writer) error {
 	return nil
 }
 
-const heads = "offered/s\tgoodput/s\tdegraded/s\tshed/s\tlate/s\tfailed/s\tp50 ms\tp99 ms\tlate starts\tsettled after\t"
+const heads = "offered/s\tgoodput/s\tdegraded/s\tshed/s\tlate/s\tfailed/s\tp50 ms\tp99 ms\tlate starts\tsettled after\tgoodput of\t"
 
 func (s Step) columns() string {
-	return fmt.Sprintf("%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f %%\t%.1f s\t", s.Offered, s.Goodput, s.Degraded, s.Shed, s.Late, s.Failed,
-		s.P50, s.P99, 100*s.LateStarts, s.Settle)
+	return fmt.Sprintf("%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f %%\t%.1f s\t%s\t", s.Offered, s.Goodput, s.Degraded, s.Shed, s.Late, s.Failed,
+		s.P50, s.P99, 100*s.LateStarts, s.Settle, s.answered())
+}
+
+// answered is the goodput by operation, for people.
+func (s Step) answered() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s.Answered)) {
+		parts = append(parts, fmt.Sprintf("%s %.0f", name, s.Answered[name]))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // stepOf is what the load found, at that share of the capacity.
@@ -150,6 +164,10 @@ func stepOf(r load.Result, share float64) Step {
 		Failed: per(n.Error + n.Lost), P50: r.Total.Latency.P50, P99: r.Total.Latency.P99, LateStarts: r.Generator.LateShare,
 	}
 	for _, op := range r.Operations {
+		if s.Answered == nil {
+			s.Answered = map[string]float64{}
+		}
+		s.Answered[string(op.Name)] = per(op.Outcomes.OK + op.Outcomes.Degraded)
 		for code, count := range op.Codes {
 			if s.Codes == nil {
 				s.Codes = map[string]float64{}
@@ -158,6 +176,16 @@ func stepOf(r load.Result, share float64) Step {
 		}
 	}
 	return s
+}
+
+// settle takes the median goodput of the confirming steps for the capacity.
+func (l *Load) settle(confirmed []Step) {
+	slices.SortFunc(confirmed, func(a, b Step) int { return cmp.Compare(a.Goodput, b.Goodput) })
+	l.Capacity = confirmed[len(confirmed)/2].Goodput
+	l.Search = append(l.Search, confirmed...)
+	for i := range l.Search {
+		l.Search[i].Share = l.Search[i].Offered / l.Capacity
+	}
 }
 
 // ByShare returns one step for each share, the least first: of those that were held several times the one with the median goodput.

@@ -16,7 +16,8 @@ func TestStepOf_DividesWhatWasOfferedAmongWhatBecameOfIt(t *testing.T) {
 	r := load.Result{
 		Measured: 2,
 		Operations: []load.OperationResult{
-			{Name: load.Checkout, Codes: map[string]int64{"bulkhead_full": 20}}, {Name: load.Page, Codes: map[string]int64{"bulkhead_full": 10}},
+			{Name: load.Checkout, Outcomes: load.OutcomeCounts{OK: 40, Rejected: 20}, Codes: map[string]int64{"bulkhead_full": 20}},
+			{Name: load.Page, Outcomes: load.OutcomeCounts{OK: 80, Degraded: 40, Rejected: 10, TimedOut: 6, Error: 3, Lost: 1}, Codes: map[string]int64{"bulkhead_full": 10}},
 		},
 		Total: load.OperationResult{
 			Offered: 100, Outcomes: load.OutcomeCounts{OK: 120, Degraded: 40, Rejected: 30, TimedOut: 6, Error: 3, Lost: 1},
@@ -26,7 +27,7 @@ func TestStepOf_DividesWhatWasOfferedAmongWhatBecameOfIt(t *testing.T) {
 	}
 	want := Step{
 		Share: 1.5, Offered: 100, Goodput: 80, Degraded: 20, Shed: 15, Late: 3, Failed: 2, P50: 3, P99: 30, LateStarts: 0.02,
-		Codes: map[string]float64{"checkout bulkhead_full": 10, "page bulkhead_full": 5},
+		Answered: map[string]float64{"checkout": 20, "page": 60}, Codes: map[string]float64{"checkout bulkhead_full": 10, "page bulkhead_full": 5},
 	}
 	got := stepOf(r, 1.5)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -35,8 +36,20 @@ func TestStepOf_DividesWhatWasOfferedAmongWhatBecameOfIt(t *testing.T) {
 	if sum := got.Goodput + got.Shed + got.Late + got.Failed; sum != got.Offered {
 		t.Errorf("the parts sum up to %v of %v", sum, got.Offered)
 	}
+	if text := got.answered(); text != "checkout 20, page 60" {
+		t.Errorf("by operation: got %q", text)
+	}
 	if got.Full() != 60 {
 		t.Errorf("in full: got %v, want 60", got.Full())
+	}
+}
+
+// The best step of the search may be a lucky moment of the machine's.
+func TestLoad_TakesTheMedianOfTheConfirmingStepsForTheCapacity(t *testing.T) {
+	l := Load{Search: []Step{{Offered: 900, Goodput: 900}, {Offered: 1500, Goodput: 1400}, {Offered: 2000, Goodput: 800}}}
+	l.settle([]Step{{Offered: 1500, Goodput: 700}, {Offered: 1500, Goodput: 1000}, {Offered: 1500, Goodput: 1100}})
+	if l.Capacity != 1000 || len(l.Search) != 6 || l.Search[1].Share != 1.5 {
+		t.Errorf("got %+v, want a capacity of 1000 and all six steps as shares of it", l)
 	}
 }
 

@@ -212,11 +212,12 @@ func oldestPending(ctx context.Context, admin string) (float64, error) {
 }
 
 // The search for the capacity starts with this rate and goes on in these steps, until the goodput has not grown twice: once may be the
-// machine's fault.
+// machine's fault. The best rate is then held some times more.
 const (
 	searchFrom   = 200.0
 	searchFactor = 1.5
 	searchGrowth = 1.05
+	searchAgain  = 3
 )
 
 // overLoad finds the capacity, and measures at each share of it.
@@ -225,21 +226,8 @@ func (r *run) overLoad(ctx context.Context) error {
 		l := &Load{Mix: r.Mix.String(), Deadline: float64(r.Deadline.Milliseconds())}
 		r.file.Load = l
 		t.mix, t.length = r.Mix, r.StepTime/2
-		for rate, flat := searchFrom, 0; flat < 2; rate *= searchFactor {
-			t.rate, t.label = rate, fmt.Sprintf("search for the capacity, %.0f/s", rate)
-			s, err := r.step(ctx, t)
-			if err != nil {
-				return err
-			}
-			if s.Goodput < l.Capacity*searchGrowth {
-				flat++
-			} else {
-				flat = 0
-			}
-			l.Search, l.Capacity = append(l.Search, s), max(l.Capacity, s.Goodput)
-		}
-		for i := range l.Search {
-			l.Search[i].Share = l.Search[i].Offered / l.Capacity
+		if err := r.search(ctx, t, l); err != nil {
+			return err
 		}
 		t.length = r.StepTime
 		for _, share := range r.Shares {
@@ -253,6 +241,39 @@ func (r *run) overLoad(ctx context.Context) error {
 		l.judge()
 		return nil
 	})
+}
+
+// search finds the capacity.
+func (r *run) search(ctx context.Context, t traffic, l *Load) error {
+	hold := func(rate float64) (Step, error) {
+		t.rate, t.label = rate, fmt.Sprintf("search for the capacity, %.0f/s", rate)
+		return r.step(ctx, t)
+	}
+	best, bestRate := 0.0, 0.0
+	for rate, flat := searchFrom, 0; flat < 2; rate *= searchFactor {
+		s, err := hold(rate)
+		if err != nil {
+			return err
+		}
+		l.Search = append(l.Search, s)
+		if s.Goodput < best*searchGrowth {
+			flat++
+		} else {
+			flat = 0
+		}
+		if s.Goodput > best {
+			best, bestRate = s.Goodput, rate
+		}
+	}
+	again := make([]Step, searchAgain)
+	for i := range again {
+		var err error
+		if again[i], err = hold(bestRate); err != nil {
+			return err
+		}
+	}
+	l.settle(again)
+	return nil
 }
 
 // quiet has every process log warnings only, and checkout look often at what is pending.

@@ -33,9 +33,10 @@ func (*curveCommand) Help() string {
 	return `Measures curves instead of points, with real processes of this machine in a folder of their own, which is removed.
 
 load: the whole shop under a mix of orders and product pages. The capacity is found first: more and more, until the goodput grows no
-more. Then each share of it is held for a while. Goodput is what is answered before the client gives up, a page without its
+more, and the best rate three times again. Then each share of it is held for a while. Goodput is what is answered before the client gives up, a page without its
 recommendations included; shed is what is turned away at once. A shop that sheds keeps its best goodput under too much load, and
-one that does not collapses: it is busy with what nobody waits for any more.
+one that does not collapses: it is busy with what nobody waits for any more. Of a mix, look at the goodput of each kind, too: an order
+costs many times what a page does, and each has limits of its own.
 
 recs, checkout: that service is made the bottleneck, with a few workers that each take a fixed time, and asked for 70 % and for
 150 % of what one replica can take, then two, and so on.

@@ -20,10 +20,15 @@ import (
 )
 
 type rows struct {
-	parts   []suite.Part
+	parts  []suite.Part
+	loads  []load
+	rounds int // fewer than the run has: each is long
+}
+
+// load is one kind of requests: in a mix, a goodput would count answers that cost a millisecond and others that cost a tenth.
+type load struct {
 	goodput *table.Row
 	steps   []curve.Step // two for each round: at the capacity and far above it, or the other way round
-	rounds  int          // fewer than the run has: each is long
 }
 
 // The shares of the capacity that are compared.
@@ -35,7 +40,7 @@ const (
 // Start prepares the tables and has lab curve measure the load, for all rounds at once: the search for the capacity takes
 // longer than they do.
 func Start(ctx context.Context, r *suite.Run) (_ suite.Part, err error) {
-	c := &rows{goodput: r.Row("curves", "goodput of the shop at 150 % of its capacity", "at 100 %", "requests/s", table.AtLeast(0.9)), rounds: 3}
+	c := &rows{rounds: 3}
 	if r.Quick {
 		c.rounds = 2
 	}
@@ -44,8 +49,13 @@ func Start(ctx context.Context, r *suite.Run) (_ suite.Part, err error) {
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	if c.steps, err = load(ctx, r, c.rounds); err != nil {
-		return nil, err
+	for what, mix := range map[string]string{"product pages": "page=100", "orders": "checkout=100"} {
+		row := r.Row("curves", "goodput of "+what+" at 150 % of the shop's capacity", "at 100 %", what+"/s", table.AtLeast(0.9))
+		steps, err := measure(ctx, r, mix, c.rounds)
+		if err != nil {
+			return nil, err
+		}
+		c.loads = append(c.loads, load{row, steps})
 	}
 	for _, start := range []func(context.Context, *suite.Run) (suite.Part, error){relay.StartTables, orders.StartTables} {
 		part, err := start(ctx, r)
@@ -57,8 +67,8 @@ func Start(ctx context.Context, r *suite.Run) (_ suite.Part, err error) {
 	return c, nil
 }
 
-// load measures all rounds on one shop.
-func load(ctx context.Context, r *suite.Run, rounds int) (_ []curve.Step, err error) {
+// measure measures all rounds of one kind of requests on one shop.
+func measure(ctx context.Context, r *suite.Run, mix string, rounds int) (_ []curve.Step, err error) {
 	dir, err := os.MkdirTemp("", "watertight-bench-curves-")
 	if err != nil {
 		return nil, err
@@ -82,7 +92,7 @@ func load(ctx context.Context, r *suite.Run, rounds int) (_ []curve.Step, err er
 			shares = append(shares, fmt.Sprint(share))
 		}
 	}
-	command := exec.CommandContext(ctx, program, "curve", "load", "--shares", strings.Join(shares, ","), "--step", step, "--output", "json")
+	command := exec.CommandContext(ctx, program, "curve", "load", "--mix", mix, "--shares", strings.Join(shares, ","), "--step", step, "--output", "json")
 	command.Stderr = r.Notes
 	out, err := command.Output()
 	if err != nil {
@@ -109,11 +119,13 @@ func (c *rows) Round(ctx context.Context, n int) error {
 	if n >= c.rounds {
 		return nil
 	}
-	figures := map[float64]float64{}
-	for _, s := range c.steps[2*n : 2*n+2] {
-		figures[s.Share] = s.Goodput
+	for _, l := range c.loads {
+		figures := map[float64]float64{}
+		for _, s := range l.steps[2*n : 2*n+2] {
+			figures[s.Share] = s.Goodput
+		}
+		l.goodput.Add(figures[most], figures[allItIs])
 	}
-	c.goodput.Add(figures[most], figures[allItIs])
 	for _, part := range c.parts {
 		if err := part.Round(ctx, n); err != nil {
 			return err
