@@ -20,9 +20,8 @@ import (
 )
 
 type rows struct {
-	parts  []suite.Part
-	loads  []load
-	rounds int // fewer than the run has: each is long
+	parts []suite.Part
+	loads []load
 }
 
 // load is one kind of requests: in a mix, a goodput would count answers that cost a millisecond and others that cost a tenth.
@@ -40,10 +39,7 @@ const (
 // Start prepares the tables and has lab curve measure the load, for all rounds at once: the search for the capacity takes
 // longer than they do.
 func Start(ctx context.Context, r *suite.Run) (_ suite.Part, err error) {
-	c := &rows{rounds: 3}
-	if r.Quick {
-		c.rounds = 2
-	}
+	c := &rows{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
@@ -51,7 +47,7 @@ func Start(ctx context.Context, r *suite.Run) (_ suite.Part, err error) {
 	}()
 	for what, mix := range map[string]string{"product pages": "page=100", "orders": "checkout=100"} {
 		row := r.Row("curves", "goodput of "+what+" at 150 % of the shop's capacity", "at 100 %", what+"/s", table.AtLeast(0.9))
-		steps, err := measure(ctx, r, mix, c.rounds)
+		steps, err := measure(ctx, r, mix)
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +64,7 @@ func Start(ctx context.Context, r *suite.Run) (_ suite.Part, err error) {
 }
 
 // measure measures all rounds of one kind of requests on one shop.
-func measure(ctx context.Context, r *suite.Run, mix string, rounds int) (_ []curve.Step, err error) {
+func measure(ctx context.Context, r *suite.Run, mix string) (_ []curve.Step, err error) {
 	dir, err := os.MkdirTemp("", "watertight-bench-curves-")
 	if err != nil {
 		return nil, err
@@ -83,7 +79,7 @@ func measure(ctx context.Context, r *suite.Run, mix string, rounds int) (_ []cur
 		step = "500ms"
 	}
 	var shares []string
-	for n := range rounds {
+	for n := range r.Rounds() {
 		pair := []float64{allItIs, most}
 		if n%2 == 1 {
 			pair = []float64{most, allItIs}
@@ -116,9 +112,6 @@ func (c *rows) Close() error {
 
 // Round adds the load's figures and measures the tables.
 func (c *rows) Round(ctx context.Context, n int) error {
-	if n >= c.rounds {
-		return nil
-	}
 	for _, l := range c.loads {
 		figures := map[float64]float64{}
 		for _, s := range l.steps[2*n : 2*n+2] {

@@ -39,6 +39,9 @@ var statements string
 // idsPerRun keeps the ids of pgbench's orders apart; the first has twelve digits.
 const idsPerRun = 1_000_000_000
 
+// each is pgbench as it comes.
+const each = "pgbench, each statement"
+
 // clients is how many place orders at once.
 const clients = 16
 
@@ -78,14 +81,17 @@ func Start(ctx context.Context, r *suite.Run) (suite.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &rows{servers: s, orders: 1_500, script: filepath.Join(s.Dir, "placeorder.sql")}
+	o, err := newRows(s, 1_500)
+	if err != nil {
+		return nil, err
+	}
 	if r.Quick {
 		o.orders = 300
 	}
 	row := func(what, against string, target table.Target) *table.Row {
 		return r.Row("orders", what, against, "orders/s", target)
 	}
-	const each, pipelined = "pgbench, each statement", "pgbench, pipelined"
+	const pipelined = "pgbench, pipelined"
 	o.variants = []variant{
 		{
 			row:   row("PlaceOrder, the method", each, table.AtLeast(0.8)),
@@ -96,9 +102,6 @@ func Start(ctx context.Context, r *suite.Run) (suite.Part, error) {
 			limit: row("PlaceOrder over gRPC", pipelined, table.None()), database: "called", how: called,
 		},
 		{row: row("PlaceOrder over gRPC, relay at work", each, table.None()), database: "relayed", nats: s.NATS, how: called},
-	}
-	if err := os.WriteFile(o.script, []byte(statements), 0o600); err != nil {
-		return nil, err
 	}
 	if err := o.prepare(ctx, "baseline"); err != nil {
 		return nil, err
@@ -112,6 +115,12 @@ func Start(ctx context.Context, r *suite.Run) (suite.Part, error) {
 		}
 	}
 	return o, nil
+}
+
+// newRows writes pgbench's script.
+func newRows(s *servers.Servers, orders int) (*rows, error) {
+	o := &rows{servers: s, orders: orders, script: filepath.Join(s.Dir, "placeorder.sql")}
+	return o, os.WriteFile(o.script, []byte(statements), 0o600)
 }
 
 // prepare makes a migrated database with the prices of three products.
@@ -135,11 +144,11 @@ func (*rows) Close() error { return nil }
 
 // Round has everyone place their orders.
 func (o *rows) Round(ctx context.Context, n int) error {
-	var each, pipelined float64
+	var one, pipelined float64
 	rates := make([]float64, len(o.variants))
 	steps := []func() error{
-		func() (err error) { each, err = o.pgbench(ctx, 2*n, false); return err },
-		func() (err error) { pipelined, err = o.pgbench(ctx, 2*n+1, true); return err },
+		func() (err error) { one, err = o.pgbench(ctx, "baseline", 2*n, false); return err },
+		func() (err error) { pipelined, err = o.pgbench(ctx, "baseline", 2*n+1, true); return err },
 	}
 	for i, v := range o.variants {
 		steps = append(steps, func() (err error) { rates[i], err = o.rate(ctx, n, v); return err })
@@ -153,7 +162,7 @@ func (o *rows) Round(ctx context.Context, n int) error {
 		}
 	}
 	for i, v := range o.variants {
-		v.row.Add(rates[i], each)
+		v.row.Add(rates[i], one)
 		if v.limit != nil {
 			v.limit.Add(rates[i], pipelined)
 		}
@@ -162,9 +171,9 @@ func (o *rows) Round(ctx context.Context, n int) error {
 }
 
 // pgbench places as many orders as a variant does; run keeps their ids apart from those of other runs.
-func (o *rows) pgbench(ctx context.Context, run int, pipelined bool) (float64, error) {
+func (o *rows) pgbench(ctx context.Context, database string, run int, pipelined bool) (float64, error) {
 	program := filepath.Join(o.servers.Cluster.Programs.Bin, "pgbench")
-	if err := o.servers.Execute(ctx, "baseline", "VACUUM ANALYZE", "CHECKPOINT"); err != nil {
+	if err := o.servers.Execute(ctx, database, "VACUUM ANALYZE", "CHECKPOINT"); err != nil {
 		return 0, err
 	}
 	args := []string{
@@ -174,7 +183,7 @@ func (o *rows) pgbench(ctx context.Context, run int, pipelined bool) (float64, e
 	for name, value := range order() {
 		args = append(args, "--define="+name+"="+value)
 	}
-	out, err := exec.CommandContext(ctx, program, append(args, o.servers.URL("baseline"))...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, program, append(args, o.servers.URL(database))...).CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("pgbench: %w\n%s", err, out)
 	}

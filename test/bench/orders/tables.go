@@ -30,7 +30,11 @@ SELECT 'c-' || n %% 1000, 'kept-' || n, decode(repeat('ab', 32), 'hex'), id FROM
 type tables struct {
 	rows     *rows
 	variants []variant
+	pgbench  *table.Row // the last variant against pgbench in tables as large
 }
+
+// baseline is the copy of a database that pgbench has to itself.
+func baseline(database string) string { return database + "_pgbench" }
 
 // StartTables prepares the part: a curve over what checkout's tables keep, against tables that keep little, in the same round.
 func StartTables(ctx context.Context, r *suite.Run) (suite.Part, error) {
@@ -42,7 +46,11 @@ func StartTables(ctx context.Context, r *suite.Run) (suite.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tables{rows: &rows{servers: s, orders: orders}}
+	o, err := newRows(s, orders)
+	if err != nil {
+		return nil, err
+	}
+	t := &tables{rows: o}
 	if err := t.rows.prepare(ctx, template); err != nil {
 		return nil, err
 	}
@@ -61,7 +69,10 @@ func StartTables(ctx context.Context, r *suite.Run) (suite.Part, error) {
 		}
 		t.variants = append(t.variants, v)
 	}
-	return t, nil
+	most := sizes[len(sizes)-1]
+	t.pgbench = r.Row("curves", "PlaceOrder with "+table.Number(float64(most))+" orders in its tables", each, "orders/s", table.AtLeast(0.8))
+	last := t.variants[len(t.variants)-1].database
+	return t, s.Create(ctx, baseline(last), last)
 }
 
 // Close ends nothing: each round ends what it started.
@@ -84,5 +95,11 @@ func (t *tables) Round(ctx context.Context, n int) error {
 	for i, v := range t.variants {
 		v.row.Add(rates[i+1], rates[0])
 	}
+	last := len(t.variants) - 1
+	peer, err := t.rows.pgbench(ctx, baseline(t.variants[last].database), n, false)
+	if err != nil {
+		return err
+	}
+	t.pgbench.Add(rates[last+1], peer)
 	return nil
 }
