@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -283,18 +284,32 @@ func TestSaga_ReplicasExpireEachOrderOnce(t *testing.T) {
 	}
 }
 
+// The bounds of field report 20.
+const (
+	takesOrdersWithin = 5 * time.Second
+	eventsLeaveWithin = 10 * time.Second
+)
+
 func TestService_TakesOrdersWithoutABrokerAndTellsOfThemWhenItComes(t *testing.T) {
 	server := brokertest.New(t)
+	began := time.Now()
 	s := open(t, "NATS_URL="+server.URL())
 	s.list(t, "A", 100)
 	order := s.place(t, wanted("k", "A", 1)).GetOrder().GetId()
+	if took := time.Since(began); took > takesOrdersWithin {
+		t.Errorf("the first order was taken after %v, want %v at most (field report 20)", took, takesOrdersWithin)
+	}
 	if got := s.story(t, order); got != "pending | placed" {
 		t.Errorf("got %s, want it pending", got)
 	}
 	server.Start()
+	began = time.Now()
 	eventually(t, "the event is published", func() bool {
 		return s.count(t, "SELECT count(*) FROM outbox WHERE published_at IS NULL") == 0
 	})
+	if took := time.Since(began); took > eventsLeaveWithin {
+		t.Errorf("the event left after %v, want %v at most (field report 20)", took, eventsLeaveWithin)
+	}
 	o := newOthers(t, server)
 	o.reserved(t, order)
 	o.charged(t, order)

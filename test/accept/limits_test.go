@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -44,11 +45,17 @@ func stockOf(t *testing.T, s *shop.Shop, id string) string {
 	if s.Processes(t)["inventory"].PID == 0 {
 		return "unknown"
 	}
+	return levelOf(t, s, id).String()
+}
+
+// levelOf is the stock of a product.
+func levelOf(t *testing.T, s *shop.Shop, id string) *inventoryv1.StockLevel {
+	t.Helper()
 	answer, err := inventoryv1.NewInventoryServiceClient(dial(t, s, "inventory")).GetStock(t.Context(), &inventoryv1.GetStockRequest{ProductIds: []string{id}})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(answer.GetLevels()) != 1 {
+		t.Fatalf("stock of %s: got %v (%v)", id, answer, err)
 	}
-	return fmt.Sprint(answer.GetLevels())
+	return answer.GetLevels()[0]
 }
 
 func TestFieldReport_31_SumsBeyondTheLimitsMakeNoOrder(t *testing.T) {
@@ -89,6 +96,30 @@ func TestFieldReport_32_FiftyParallelPostsWithOneKeyAreOneOrder(t *testing.T) {
 	}
 	if other := mustPlace(t, s, key, wish(someone(), item.ID, "1")); other.ID == ids[0] {
 		t.Error("another customer with the same key got the first one's order")
+	}
+}
+
+// The product is one that no other test orders, so that its ten pieces are for these customers alone.
+func TestFieldReport_33_TenPiecesMakeTenOfAHundredOrdersGood(t *testing.T) {
+	s := live.Get(t)
+	item := somethings(t, s, 28)[27].ID
+	stockUp(t, s, item, 10)
+	before := levelOf(t, s, item).GetReserved()
+	placed := inParallel(t, 100, func(int) string { return mustTryPlace(t, s, newKey(), wish(someone(), item, "1")) })
+	ends := map[string]int{}
+	for _, address := range placed {
+		var o order
+		shop.Eventually(t, 30*time.Second, "the order comes to its end", func() bool {
+			s.Get(t, address).Into(t, http.StatusOK, &o)
+			return o.Status != "pending" && o.Status != "awaiting_payment"
+		})
+		ends[o.Status]++
+	}
+	if want := map[string]int{"confirmed": 10, "rejected": 90}; !maps.Equal(ends, want) {
+		t.Errorf("got %v, want %v", ends, want)
+	}
+	if level := levelOf(t, s, item); level.GetAvailable() != 0 || level.GetReserved()-before != 10 {
+		t.Errorf("stock %v, with %d reserved before: want none available and ten more reserved", level, before)
 	}
 }
 

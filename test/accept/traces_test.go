@@ -299,17 +299,23 @@ func TestTraces_ARetriedChargeIsSeenWithEachAttempt(t *testing.T) {
 func inStock(t *testing.T, s *shop.Shop) string {
 	t.Helper()
 	id := somethings(t, s, 1)[0].ID
+	stockUp(t, s, id, 1000)
+	return id
+}
+
+// stockUp has that many pieces of a product on hand.
+func stockUp(t *testing.T, s *shop.Shop, id string, pieces int64) {
+	t.Helper()
 	stream, err := inventoryv1.NewInventoryServiceClient(dial(t, s, "inventory")).ImportStock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&inventoryv1.ImportStockRequest{Counts: []*inventoryv1.StockCount{{ProductId: id, Available: 1000}}}); err != nil {
+	if err := stream.Send(&inventoryv1.ImportStockRequest{Counts: []*inventoryv1.StockCount{{ProductId: id, Available: pieces}}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := stream.CloseAndRecv(); err != nil {
 		t.Fatal(err)
 	}
-	return id
 }
 
 // sick sets a fault, and ends it with the test.

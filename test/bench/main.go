@@ -21,6 +21,7 @@ import (
 	"example.com/watertight/test/bench/lab"
 	"example.com/watertight/test/bench/orders"
 	"example.com/watertight/test/bench/relay"
+	"example.com/watertight/test/bench/saga"
 	"example.com/watertight/test/bench/stage"
 	"example.com/watertight/test/bench/suite"
 	"example.com/watertight/test/bench/table"
@@ -35,6 +36,7 @@ func parts() []suite.Named {
 		{Name: "bulkhead", Start: bulkheads.Start},
 		{Name: "relay", Start: relay.Start},
 		{Name: "orders", Start: orders.Start},
+		{Name: "saga", Start: saga.Start},
 		{Name: "edge", Start: edge.Start},
 		{Name: "split", Start: edge.StartSplit},
 		{Name: "tail", Start: tail.Start},

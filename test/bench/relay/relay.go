@@ -92,7 +92,7 @@ func Start(ctx context.Context, r *suite.Run) (suite.Part, error) {
 	b.bareEmpty = r.Row("relay", "relay, "+table.Number(float64(size.backlog))+" rows", "bare claim and mark", "rows/s", table.AtLeast(0.5))
 	b.bareFull = r.Row("relay", behind, "bare claim and mark", "rows/s", table.AtLeast(0.5))
 	b.flat = r.Row("relay", behind, "relay without them", "rows/s", table.AtLeast(0.7))
-	b.forwarder = r.Row("relay", "relay", "watermill-sql's forwarder", "rows/s", table.AtLeast(2))
+	b.forwarder = r.Row("relay", "relay", "watermill-sql's forwarder", "rows/s", table.AtLeast(5))
 	if b.empty, err = b.database(ctx, "empty", 0); err != nil {
 		return nil, err
 	}
