@@ -59,8 +59,17 @@ func addresses(all []*replica) []string {
 
 func target(all []*replica) string { return "static:///" + strings.Join(addresses(all), ",") }
 
-// crash cuts its connections and frees its port.
-func (r *replica) crash() { r.server.Stop() }
+// crash cuts its connections and frees its port. A server that is told to stop before it has begun to serve frees it only then.
+func (r *replica) crash() {
+	r.server.Stop()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		conn, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			return
+		}
+		conn.Close()
+	}
+}
 
 func (r *replica) restart(t *testing.T) {
 	t.Helper()
