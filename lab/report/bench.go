@@ -79,10 +79,11 @@ type sizeCurve struct {
 	rows                   map[int64]benchRow // by the number
 }
 
-// sizeCurves groups the rows whose names have a number, in the order of the table. Of several with the same number the first counts.
+// sizeCurves groups the rows whose names have a number, the last one where there are several, in the order of the table. Of several rows
+// with the same number the first counts.
 func sizeCurves(rows []benchRow) []sizeCurve {
 	var curves []sizeCurve
-	number := regexp.MustCompile(`(\d[\d,]*) ([[:alpha:]].*)$`)
+	number := regexp.MustCompile(`(\d[\d,]*) ([[:alpha:]][^\d]*)$`)
 	for _, r := range rows {
 		at := number.FindStringSubmatchIndex(r.What)
 		if at == nil {

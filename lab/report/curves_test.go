@@ -14,6 +14,7 @@ func TestPage_ShowsCurvesAndWhatTheShopKeeps(t *testing.T) {
 		"goodput: 10 % 150, 50 % 750, 100 % 1.5k, 150 % 1.5k", "shed: 10 % 0, 50 % 0, 100 % 10, 150 % 770",
 		"asked for 150 %: 1 112, 2 225", "workers ÷ time: 1 100, 2 200",
 		"relay with, by published rows in its table", "ours: 0 41k, 1M 39k", "ours: 4.1k 1.2, 100k 3.5; limit: 4.1k 5, 100k 5",
+		"search, 1 client, by products", "ours: 4.1k 60k, 100k 7.5k",
 	} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the page does not say %q", want)
@@ -28,7 +29,7 @@ func TestRead_TellsCurvesAndBenchmarksApart(t *testing.T) {
 	if s, err := read([]byte(`{"kind": "watertight-lab-curve"}`)); err != nil || s.Curves == nil {
 		t.Errorf("curves: got %+v, %v", s, err)
 	}
-	if s, err := read([]byte(benchmarks)); err != nil || s.bench == nil || len(s.bench.Rows) != 5 {
+	if s, err := read([]byte(benchmarks)); err != nil || s.bench == nil || len(s.bench.Rows) != 7 {
 		t.Errorf("benchmarks: got %+v, %v", s, err)
 	}
 	if _, err := read([]byte(`{"rows": []}`)); err == nil {

@@ -79,6 +79,8 @@ const benchmarks = `{"started": "2026-11-30T09:00:00Z", "system": "linux/amd64",
 {"part": "curves", "what": "relay with 1,000,000 published rows in its table", "against": "with none", "unit": "rows/s", "ours": [39000], "theirs": [41000], "ratio": 0.95},
 {"part": "search", "what": "search, 4,070 products", "against": "limit", "unit": "ms", "ours": [1.2], "theirs": [5], "ratio": 0.24},
 {"part": "search", "what": "search, 100,000 products", "against": "limit", "unit": "ms", "ours": [3.5], "theirs": [5], "ratio": 0.7},
+{"part": "search", "what": "search, 1 client, 4,070 products", "against": "full text", "unit": "queries/s", "ours": [60000], "theirs": [9000], "ratio": 6.7},
+{"part": "search", "what": "search, 1 client, 100,000 products", "against": "full text", "unit": "queries/s", "ours": [7500], "theirs": [430], "ratio": 17},
 {"part": "relay", "what": "relay, 100,000 rows", "against": "bare", "unit": "rows/s", "ours": [40000], "theirs": [50000], "ratio": 0.8},
 {"part": "relay", "what": "not measured, 3 rows", "against": "bare", "unit": "rows/s", "ours": null, "theirs": null, "ratio": 0}]}`
 

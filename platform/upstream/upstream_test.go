@@ -633,6 +633,19 @@ func TestSpan_TellsHowTheCallWent(t *testing.T) {
 	})
 }
 
+// What is allocated for a call: the deadline's context and its timer, and what the breaker reports with.
+func TestDo_AllocatesSixTimesAtMost(t *testing.T) {
+	u := newUpstream(t, nil)
+	allocations := testing.AllocsPerRun(1000, func() {
+		if err := u.Do(context.Background(), healthy); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocations > 6 {
+		t.Errorf("got %v allocations for a call, want 6 at most", allocations)
+	}
+}
+
 func BenchmarkDo(b *testing.B) {
 	u := newUpstream(b, nil)
 	b.ReportAllocs()

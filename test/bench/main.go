@@ -58,7 +58,11 @@ func run(ctx context.Context, args, environ []string, out io.Writer) error {
 	flags.SetOutput(out)
 	short := flags.Bool("quick", false, "smaller and fewer rounds, for a look")
 	asJSON := flags.Bool("json", false, "print every round's figures as JSON instead of the table")
-	only := flags.String("only", "", "measure these `parts` alone, as in --only relay,orders")
+	names := make([]string, 0, len(parts()))
+	for _, p := range parts() {
+		names = append(names, p.Name)
+	}
+	only := flags.String("only", "", "measure these `parts` alone, as in --only relay,orders: "+strings.Join(names, ", "))
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil

@@ -37,7 +37,7 @@ type Services struct {
 	order       *checkoutv1.Order
 
 	calls, hung atomic.Int64
-	hangs       atomic.Bool
+	hangs, none atomic.Bool
 	failing     atomic.Int64 // of each hundred calls of recs
 }
 
@@ -94,6 +94,9 @@ func (s *Services) FailRecs(percent int) { s.failing.Store(int64(percent)) }
 // HangRecs makes calls of recs wait until their callers give up; those that wait already are not let go.
 func (s *Services) HangRecs(yes bool) { s.hangs.Store(yes) }
 
+// EmptyRecs makes calls of recs succeed without any recommendation, so that nothing comes of them, as of one that fails.
+func (s *Services) EmptyRecs(yes bool) { s.none.Store(yes) }
+
 // Hung is how many calls of recs have hung.
 func (s *Services) Hung() int64 { return s.hung.Load() }
 
@@ -118,6 +121,9 @@ func (s *Services) Recommend(ctx context.Context, req *recsv1.RecommendRequest) 
 	// Calls that fail are spread evenly among the others.
 	if n, share := s.calls.Add(1), s.failing.Load(); n*share/100 != (n-1)*share/100 {
 		return nil, status.Error(codes.Unavailable, "told to fail")
+	}
+	if s.none.Load() {
+		return &recsv1.RecommendResponse{Basis: recsv1.Basis_BASIS_BOUGHT_TOGETHER}, nil
 	}
 	return s.recommended[req.GetProductId()], nil
 }

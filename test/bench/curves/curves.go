@@ -3,6 +3,7 @@
 package curves
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,10 +25,21 @@ type rows struct {
 	loads []load
 }
 
-// load is one kind of requests: in a mix, a goodput would count answers that cost a millisecond and others that cost a tenth.
+// load is one kind of requests, or a mix, of which a plain sum would count answers that cost a millisecond and others that cost a tenth.
 type load struct {
 	goodput *table.Row
-	steps   []curve.Step // two for each round: at the capacity and far above it, or the other way round
+	steps   []curve.Step       // two for each round: at the capacity and far above it, or the other way round
+	worth   map[string]float64 // of an answer, by operation; nil: all the same
+}
+
+func (l load) of(s curve.Step) (goodput float64) {
+	if l.worth == nil {
+		return s.Goodput
+	}
+	for operation, answered := range s.Answered {
+		goodput += answered * l.worth[operation]
+	}
+	return goodput
 }
 
 // The shares of the capacity that are compared.
@@ -45,13 +57,24 @@ func Start(ctx context.Context, r *suite.Run) (_ suite.Part, err error) {
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	for what, mix := range map[string]string{"product pages": "page=100", "orders": "checkout=100"} {
-		row := r.Row("curves", "goodput of "+what+" at 150 % of the shop's capacity", "at 100 %", what+"/s", table.AtLeast(0.9))
-		steps, err := measure(ctx, r, mix)
+	worth := map[string]float64{} // of an answer, in pages: as many as the shop can give in its place
+	var pages float64
+	for _, k := range []struct{ what, mix, alone string }{
+		{"product pages", "page=100", "page"}, {"orders", "checkout=100", "checkout"}, {"both, in pages' worth,", "checkout=20,page=80", ""},
+	} {
+		row := r.Row("curves", "goodput of "+k.what+" at 150 % of the shop's capacity", "at 100 %", "a second", table.AtLeast(0.9))
+		found, err := measure(ctx, r, k.mix)
 		if err != nil {
 			return nil, err
 		}
-		c.loads = append(c.loads, load{row, steps})
+		l := load{goodput: row, steps: found.Steps}
+		if k.alone == "" {
+			l.worth = worth
+		} else {
+			pages = cmp.Or(pages, found.Capacity)
+			worth[k.alone] = pages / found.Capacity
+		}
+		c.loads = append(c.loads, l)
 	}
 	for _, start := range []func(context.Context, *suite.Run) (suite.Part, error){relay.StartTables, orders.StartTables} {
 		part, err := start(ctx, r)
@@ -64,7 +87,7 @@ func Start(ctx context.Context, r *suite.Run) (_ suite.Part, err error) {
 }
 
 // measure measures all rounds of one kind of requests on one shop.
-func measure(ctx context.Context, r *suite.Run, mix string) (_ []curve.Step, err error) {
+func measure(ctx context.Context, r *suite.Run, mix string) (_ *curve.Load, err error) {
 	dir, err := os.MkdirTemp("", "watertight-bench-curves-")
 	if err != nil {
 		return nil, err
@@ -98,7 +121,7 @@ func measure(ctx context.Context, r *suite.Run, mix string) (_ []curve.Step, err
 	if err := json.Unmarshal(out, &found); err != nil {
 		return nil, fmt.Errorf("lab curve: %w", err)
 	}
-	return found.Load.Steps, nil
+	return found.Load, nil
 }
 
 // Close ends what the parts started.
@@ -115,7 +138,7 @@ func (c *rows) Round(ctx context.Context, n int) error {
 	for _, l := range c.loads {
 		figures := map[float64]float64{}
 		for _, s := range l.steps[2*n : 2*n+2] {
-			figures[s.Share] = s.Goodput
+			figures[s.Share] = l.of(s)
 		}
 		l.goodput.Add(figures[most], figures[allItIs])
 	}

@@ -71,7 +71,7 @@ func (s *split) start(ctx context.Context) error {
 	}
 	s.targets = append(s.targets, ours)
 	for _, kind := range []string{"one process", "bare hop", "bare"} {
-		g, err := s.stage.Beside(ctx, kind, kind, "BARE_ADDR="+bare)
+		g, err := s.stage.Beside(ctx, kind, kind, "BARE_ADDR="+bare, "GOGC=400") // as the gateway sets it for itself
 		if err != nil {
 			return err
 		}

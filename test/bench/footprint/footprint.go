@@ -64,6 +64,8 @@ func Start(ctx context.Context, r *suite.Run) (_ suite.Part, err error) {
 	p.shop = r.Row("footprint", "the shop with PostgreSQL and NATS at rest", "limit", "MiB", table.AtMost(1))
 	if heaviest, bytes := heaviestImage(p.stage.images(), append(names, "monolith")); heaviest != "" {
 		r.Row("footprint", "images, compressed; the largest: "+heaviest, "limit", "MB", table.AtMost(1)).Add(bytes/1e6, imageLimit)
+	} else {
+		fmt.Fprintln(r.Notes, "footprint: no images are weighed, because none are built (make images)")
 	}
 	return p, nil
 }

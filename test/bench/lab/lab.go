@@ -146,7 +146,8 @@ func (l *rows) simulate(ctx context.Context, n int) error {
 	return nil
 }
 
-// load has lab load and vegeta send the same rate to the same server, each from one core.
+// load has lab load, from one core, and vegeta, from all, send the same rate to the same server. A request that is not answered counts as
+// one that started late.
 func (l *rows) load(ctx context.Context) error {
 	command := exec.CommandContext(ctx, l.program, "load", "--target", "http://"+l.addr, "--rate", strconv.Itoa(rate), "--arrivals", "constant",
 		"--mix", "recs=1", "--duration", l.length.String(), "--warmup", "500ms", "--output", "json")
@@ -159,13 +160,15 @@ func (l *rows) load(ctx context.Context) error {
 	if err := json.Unmarshal(out, &result); err != nil {
 		return fmt.Errorf("lab load: %w", err)
 	}
-	l.late.Add(100*result.Generator.LateShare, lateShare)
+	due, ok := result.Total.Requests, result.Total.Outcomes.OK
+	held := min(ok, due-result.Generator.Late) // what was not sent was not answered
+	l.late.Add(100*float64(due-held)/float64(max(1, due)), lateShare)
 	took := command.ProcessState.UserTime() + command.ProcessState.SystemTime()
 	peer, answered, err := l.attack()
 	if err != nil {
 		return err
 	}
-	if result.Total.Outcomes.OK == 0 || answered == 0 {
+	if ok == 0 || answered == 0 {
 		return errors.New("the server answered nobody")
 	}
 	sent := rate * l.length.Seconds()

@@ -80,26 +80,26 @@ func (*tables) Close() error { return nil }
 
 // Round places as many orders in each, and once more in the one that kept little: what that differs by is the machine's.
 func (t *tables) Round(ctx context.Context, n int) error {
-	variants := append([]variant{t.variants[0]}, t.variants...)
-	rates := make([]float64, len(variants))
-	for turn := range variants {
+	variants, last := append([]variant{t.variants[0]}, t.variants...), len(t.variants)-1
+	rates := make([]float64, len(variants)+1) // the last is pgbench's
+	for turn := range rates {
 		i := turn
 		if n%2 == 1 { // everyone is early in some rounds and late in others
-			i = len(variants) - 1 - turn
+			i = len(rates) - 1 - turn
 		}
 		var err error
-		if rates[i], err = t.rows.rate(ctx, 2*n+min(i, 1), variants[i]); err != nil { // the keys of the second time are others
+		if i == len(variants) {
+			rates[i], err = t.rows.pgbench(ctx, baseline(t.variants[last].database), n, false)
+		} else {
+			rates[i], err = t.rows.rate(ctx, 2*n+min(i, 1), variants[i]) // the keys of the second time are others
+		}
+		if err != nil {
 			return err
 		}
 	}
 	for i, v := range t.variants {
 		v.row.Add(rates[i+1], rates[0])
 	}
-	last := len(t.variants) - 1
-	peer, err := t.rows.pgbench(ctx, baseline(t.variants[last].database), n, false)
-	if err != nil {
-		return err
-	}
-	t.pgbench.Add(rates[last+1], peer)
+	t.pgbench.Add(rates[last+1], rates[len(variants)])
 	return nil
 }

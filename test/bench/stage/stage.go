@@ -79,8 +79,8 @@ func build(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("find the gateway's module (run bench inside the repository): %w", err)
 	}
 	program := filepath.Join(dir, "gateway")
-	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, "./cmd/gateway")
-	command.Dir = strings.TrimSpace(string(folder))
+	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", "grpcnotrace", "-o", program, "./cmd/gateway")
+	command.Dir, command.Env = strings.TrimSpace(string(folder)), append(command.Environ(), "CGO_ENABLED=0")
 	if said, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the gateway: %w\n%s", err, said)
 	}

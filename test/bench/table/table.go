@@ -133,6 +133,8 @@ func (r *Row) verdict() string {
 		missed = r.Ratio / r.Target.Ratio
 	}
 	switch {
+	case math.IsNaN(missed) || missed < 0: // one side measured nothing, or what cannot be
+		return "FAILED"
 	case missed <= 1:
 		return "ok"
 	case missed > slack && !r.Target.Clock:
