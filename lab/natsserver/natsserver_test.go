@@ -2,6 +2,7 @@ package natsserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -178,8 +179,10 @@ func TestUsers_EventsFlowFromTheirOwnerToThoseWhoConsumeThem(t *testing.T) {
 			if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{stream + ".>"}}); err != nil {
 				t.Fatalf("%s cannot create its stream: %v", owner.user, err)
 			}
-			if _, err := js.Publish(t.Context(), stream+".happened", []byte("x"), jetstream.WithMsgID("1")); err != nil {
-				t.Fatalf("%s cannot publish: %v", owner.user, err)
+			for _, subject := range consumedOf(stream) {
+				if _, err := js.Publish(t.Context(), subject, []byte("x"), jetstream.WithMsgID(subject)); err != nil {
+					t.Fatalf("%s cannot publish: %v", owner.user, err)
+				}
 			}
 			for _, g := range grants() {
 				consumes(t, config, g, stream)
@@ -195,39 +198,265 @@ func TestUsers_EventsFlowFromTheirOwnerToThoseWhoConsumeThem(t *testing.T) {
 	}
 }
 
-// consumes checks that g can work off the stream if it should, and cannot even look at it otherwise.
+// consumedOf are the subjects of the stream that somebody handles.
+func consumedOf(stream string) []string {
+	var subjects []string
+	for _, g := range grants() {
+		subjects = append(subjects, g.consumed()[stream]...)
+	}
+	slices.Sort(subjects)
+	return slices.Compact(subjects)
+}
+
+// durable are the settings of a consumer as services ask for it: one subject is the filter, several are a list.
+func durable(name string, subjects ...string) jetstream.ConsumerConfig {
+	settings := jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy}
+	if len(subjects) == 1 {
+		settings.FilterSubject = subjects[0]
+	} else {
+		settings.FilterSubjects = subjects
+	}
+	return settings
+}
+
+// consumes checks that g can work off what it handles of the stream, and cannot even look at a stream otherwise.
 func consumes(t *testing.T, config Config, g grant, stream string) {
 	t.Helper()
 	_, js := streams(t, config, g.user)
-	settings := jetstream.ConsumerConfig{Durable: g.user, AckPolicy: jetstream.AckExplicitPolicy, FilterSubjects: []string{stream + ".happened"}}
-	if !slices.Contains(g.consumes, stream) {
-		if _, err := js.CreateOrUpdateConsumer(soon(t), stream, settings); err == nil {
-			t.Errorf("%s consumes %s", g.user, stream)
+	subjects := g.consumed()[stream]
+	if len(subjects) == 0 {
+		for _, filters := range [][]string{{stream + ".happened"}, consumedOf(stream), nil} {
+			if _, err := js.CreateOrUpdateConsumer(soon(t), stream, durable(g.user, filters...)); err == nil {
+				t.Errorf("%s consumes %s, filtered on %q", g.user, stream, filters)
+			}
 		}
 		return
 	}
-	consumer, err := js.CreateOrUpdateConsumer(t.Context(), stream, settings)
+	consumer, err := js.CreateOrUpdateConsumer(t.Context(), stream, durable(g.user, subjects...))
 	if err != nil {
 		t.Errorf("%s cannot consume %s: %v", g.user, stream, err)
 		return
 	}
-	batch, err := consumer.Fetch(1, jetstream.FetchMaxWait(10*time.Second))
+	batch, err := consumer.Fetch(len(subjects), jetstream.FetchMaxWait(10*time.Second))
 	if err != nil {
 		t.Errorf("%s cannot fetch from %s: %v", g.user, stream, err)
 		return
 	}
-	message, ok := <-batch.Messages()
-	if !ok {
-		t.Errorf("%s gets nothing from %s: %v", g.user, stream, batch.Error())
-		return
+	var got []string
+	for message := range batch.Messages() {
+		got = append(got, message.Subject())
+		if err := message.DoubleAck(t.Context()); err != nil {
+			t.Errorf("%s cannot acknowledge on %s: %v", g.user, stream, err)
+		}
 	}
-	if err := message.DoubleAck(t.Context()); err != nil {
-		t.Errorf("%s cannot acknowledge on %s: %v", g.user, stream, err)
+	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(subjects))) {
+		t.Errorf("%s gets %q of %s (%v), want %q", g.user, got, stream, batch.Error(), subjects)
 	}
-	settings.Durable = "admin"
-	if _, err := js.CreateOrUpdateConsumer(soon(t), stream, settings); err == nil {
+	if _, err := js.CreateOrUpdateConsumer(soon(t), stream, durable("admin", subjects...)); err == nil {
 		t.Errorf("%s creates a consumer of another name on %s", g.user, stream)
 	}
+}
+
+// The payment token is in orders.payment_requested, of the same stream as what recs learns from.
+func TestUsers_RecsSeesNoOrderThatIsNotConfirmed(t *testing.T) {
+	config := broker(t)
+	_, admin := streams(t, config, Admin)
+	if _, err := admin.CreateStream(t.Context(), jetstream.StreamConfig{Name: "orders", Subjects: []string{"orders.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	conn, js := streams(t, config, "recs")
+	const secret, confirmed = "orders.payment_requested", "orders.confirmed"
+	attempts := map[string]func(context.Context) error{
+		"another filter":         asking(js, durable("recs", secret)),
+		"a wider filter":         asking(js, durable("recs", "orders.>")),
+		"another beside its own": asking(js, durable("recs", confirmed, secret)),
+		"no filter":              asking(js, durable("recs")),
+		"its own filter in the request's subject, another in its content": func(ctx context.Context) error {
+			return asked(ctx, conn, "$JS.API.CONSUMER.CREATE.orders.recs."+confirmed, `{"stream_name":"orders","config":{"durable_name":"recs","ack_policy":"explicit","filter_subject":"`+secret+`"}}`)
+		},
+		"its own filter in the request's subject, a list in its content": func(ctx context.Context) error {
+			return asked(ctx, conn, "$JS.API.CONSUMER.CREATE.orders.recs."+confirmed, `{"stream_name":"orders","config":{"durable_name":"recs","ack_policy":"explicit","filter_subjects":["`+confirmed+`","`+secret+`"]}}`)
+		},
+		"its own filter in the request's subject, none in its content": func(ctx context.Context) error {
+			return asked(ctx, conn, "$JS.API.CONSUMER.CREATE.orders.recs."+confirmed, `{"stream_name":"orders","config":{"durable_name":"recs","ack_policy":"explicit"}}`)
+		},
+		"the request of old clients": func(ctx context.Context) error {
+			return asked(ctx, conn, "$JS.API.CONSUMER.DURABLE.CREATE.orders.recs", `{"stream_name":"orders","config":{"durable_name":"recs","ack_policy":"explicit","filter_subject":"`+secret+`"}}`)
+		},
+	}
+	for name, attempt := range attempts {
+		if err := attempt(soon(t)); err == nil {
+			t.Errorf("recs creates its consumer with %s", name)
+		}
+		if _, err := admin.Consumer(t.Context(), "orders", "recs"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			t.Fatalf("after %s: the consumer is there: %v", name, err)
+		}
+	}
+	if err := asking(js, durable("recs", confirmed))(t.Context()); err != nil {
+		t.Fatalf("recs cannot create its consumer: %v", err)
+	}
+	for name, attempt := range attempts {
+		if err := attempt(soon(t)); err == nil {
+			t.Errorf("recs updates its consumer to %s", name)
+		}
+		consumer, err := admin.Consumer(t.Context(), "orders", "recs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := consumer.CachedInfo().Config; c.FilterSubject != confirmed || len(c.FilterSubjects) != 0 {
+			t.Errorf("after %s: the consumer's filters are %q and %q, want %s", name, c.FilterSubject, c.FilterSubjects, confirmed)
+		}
+	}
+}
+
+func asking(js jetstream.JetStream, settings jetstream.ConsumerConfig) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := js.CreateOrUpdateConsumer(ctx, "orders", settings)
+		return err
+	}
+}
+
+// asked sends a request of JetStream's API by hand.
+func asked(ctx context.Context, conn *nats.Conn, subject, content string) error {
+	answer, err := conn.RequestWithContext(ctx, subject, []byte(content))
+	if err != nil {
+		return err
+	}
+	var said struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(answer.Data, &said); err != nil {
+		return err
+	}
+	if said.Error != nil {
+		return said.Error
+	}
+	return nil
+}
+
+// A durable that was made with its one subject in a list is brought to the other form, and goes on where it was.
+func TestUsers_ADurableOfTheOldFormIsUpdatedWithoutALoss(t *testing.T) {
+	config := broker(t)
+	_, admin := streams(t, config, Admin)
+	if _, err := admin.CreateStream(t.Context(), jetstream.StreamConfig{Name: "orders", Subjects: []string{"orders.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	old := jetstream.ConsumerConfig{Durable: "recs", AckPolicy: jetstream.AckExplicitPolicy, FilterSubjects: []string{"orders.confirmed"}}
+	before, err := admin.CreateConsumer(t.Context(), "orders", old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{"handled", "waiting"} {
+		if _, err := admin.Publish(t.Context(), "orders.confirmed", []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	handled, err := before.Next(jetstream.FetchMaxWait(10 * time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := handled.DoubleAck(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, js := streams(t, config, "recs")
+	after, err := js.CreateOrUpdateConsumer(t.Context(), "orders", durable("recs", "orders.confirmed"))
+	if err != nil {
+		t.Fatalf("the durable is not updated: %v", err)
+	}
+	if info := after.CachedInfo(); info.Config.FilterSubject != "orders.confirmed" || len(info.Config.FilterSubjects) != 0 || info.NumPending != 1 {
+		t.Errorf("filters %q and %q with %d waiting, want the one subject and 1", info.Config.FilterSubject, info.Config.FilterSubjects, info.NumPending)
+	}
+	if next, err := after.Next(jetstream.FetchMaxWait(10 * time.Second)); err != nil || string(next.Data()) != "waiting" {
+		t.Errorf("got %v (%v), want the event that waited", next, err)
+	}
+}
+
+// request is one of JetStream's API.
+type request struct{ subject, content string }
+
+// destructive are the requests that take something from a stream, or change it. The last removes the stream.
+func destructive(stream, consumer string) []request {
+	return []request{
+		{"$JS.API.STREAM.UPDATE." + stream, `{"name":"` + stream + `","subjects":["` + stream + `.>"]}`},
+		{"$JS.API.STREAM.MSG.DELETE." + stream, `{"seq":1}`},
+		{"$JS.API.CONSUMER.DELETE." + stream + "." + consumer, ""},
+		{"$JS.API.STREAM.PURGE." + stream, ""},
+		{"$JS.API.STREAM.DELETE." + stream, ""},
+	}
+}
+
+func TestUsers_NoneTakesEventsFromAStreamNorChangesAnothers(t *testing.T) {
+	config := broker(t)
+	admin, js := streams(t, config, Admin)
+	var requests []request
+	owners := map[string]string{}
+	for _, owner := range grants() {
+		for _, stream := range owner.publishes {
+			owners["$JS.API.STREAM.UPDATE."+stream] = owner.user
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{stream + ".>"}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := js.Publish(t.Context(), stream+".happened", nil); err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range grants() {
+				if _, err := js.CreateConsumer(t.Context(), stream, durable(g.user)); err != nil {
+					t.Fatal(err)
+				}
+				requests = append(requests, destructive(stream, g.user)...)
+			}
+		}
+	}
+	for _, g := range grants() {
+		refused := refusals(t, config, g.user, requests)
+		for _, r := range requests {
+			owner, update := owners[r.subject]
+			if may := update && (owner == g.user || slices.Contains(g.as, owner)); refused[r.subject] == may {
+				t.Errorf("%s: %s is refused: %v, want %v", g.user, r.subject, refused[r.subject], !may)
+			}
+		}
+	}
+	// They are requests that the broker would have carried out.
+	for _, stream := range []string{"orders", "inventory", "payments"} {
+		for _, r := range destructive(stream, "recs") {
+			if err := asked(t.Context(), admin, r.subject, r.content); err != nil {
+				t.Errorf("%s of the administrator: %v", r.subject, err)
+			}
+		}
+	}
+}
+
+// refusals sends the requests as user and returns the subjects that the broker refused.
+func refusals(t *testing.T, config Config, user string, requests []request) map[string]bool {
+	t.Helper()
+	const last = "forbidden.to.all"
+	told := make(chan string, len(requests)+1)
+	conn, err := Connect(config.URL(user), user, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if _, rest, ok := strings.Cut(err.Error(), `Publish to "`); ok && errors.Is(err, nats.ErrPermissionViolation) {
+			subject, _, _ := strings.Cut(rest, `"`)
+			told <- subject
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, r := range append(requests, request{subject: last}) {
+		if err := conn.PublishRequest(r.subject, InboxPrefix(user)+".answer", []byte(r.content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := map[string]bool{}
+	deadline := time.After(20 * time.Second)
+	for !refused[last] { // refusals come in the order of the requests
+		select {
+		case subject := <-told:
+			refused[subject] = true
+		case <-deadline:
+			t.Fatalf("%s: the broker did not refuse %s", user, last)
+		}
+	}
+	return refused
 }
 
 func TestUsers_NoneReadsAnothersAnswers(t *testing.T) {

@@ -2,7 +2,10 @@
 // the subjects that the service needs. It declares the key-value buckets; streams of events belong to whoever fills them.
 package natsserver
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Admin is the user for lab itself, who may do everything.
 const Admin = "lab"
@@ -19,7 +22,8 @@ type grant struct {
 	// publishes are the first tokens of the service's event subjects: "orders" for orders.>. Each is kept in a stream of
 	// that name, which the service may create and update.
 	publishes []string
-	// consumes are the streams on which it keeps the durable consumer named after itself.
+	// consumes are the subjects of others' events that it handles, by a durable consumer named after itself on the stream
+	// that is the subject's first token. What the broker can enforce of it: see consumer.
 	consumes []string
 	// watches are the buckets it reads besides faults; puts are those it writes besides its own keys in instances.
 	watches, puts []string
@@ -31,11 +35,12 @@ type grant struct {
 func grants() []grant {
 	return []grant{
 		{user: "gateway", watches: []string{InstancesBucket}, puts: []string{FaultsBucket}},
-		{user: "checkout", publishes: []string{"orders"}, consumes: []string{"inventory", "payments"}},
+		{user: "checkout", publishes: []string{"orders"}, consumes: []string{
+			"inventory.reserved", "inventory.rejected", "payments.charged", "payments.declined"}},
 		{user: "search"},
-		{user: "recs", consumes: []string{"orders"}},
-		{user: "inventory", publishes: []string{"inventory"}, consumes: []string{"orders"}},
-		{user: "payment", publishes: []string{"payments"}, consumes: []string{"orders"}},
+		{user: "recs", consumes: []string{"orders.confirmed"}},
+		{user: "inventory", publishes: []string{"inventory"}, consumes: []string{"orders.placed", "orders.cancelled"}},
+		{user: "payment", publishes: []string{"payments"}, consumes: []string{"orders.payment_requested", "orders.cancelled"}},
 		{user: "monolith", as: []string{"gateway", "checkout", "search", "recs", "inventory", "payment"}},
 	}
 }
@@ -60,9 +65,9 @@ func (g grant) publish() []string {
 		subjects = append(subjects, subject+".>",
 			"$JS.API.STREAM.INFO."+subject, "$JS.API.STREAM.CREATE."+subject, "$JS.API.STREAM.UPDATE."+subject)
 	}
-	for _, stream := range g.consumes {
+	for stream, filters := range g.consumed() {
 		subjects = append(subjects, "$JS.API.STREAM.INFO."+stream)
-		subjects = append(subjects, consumer(stream, g.user)...)
+		subjects = append(subjects, consumer(stream, g.user, filters)...)
 	}
 	for _, bucket := range append([]string{FaultsBucket}, g.watches...) {
 		subjects = append(subjects, readBucket(bucket)...)
@@ -83,18 +88,37 @@ func (g grant) publish() []string {
 
 func (g grant) subscribe() []string { return []string{InboxPrefix(g.user) + ".>"} }
 
+// consumed are the subjects that the service handles, by their stream.
+func (g grant) consumed() map[string][]string {
+	streams := map[string][]string{}
+	for _, subject := range g.consumes {
+		stream, _, _ := strings.Cut(subject, ".")
+		streams[stream] = append(streams[stream], subject)
+	}
+	return streams
+}
+
 // consumer lists what it takes to keep the durable consumer name on a stream and to work off its messages.
-func consumer(stream, name string) []string {
+//
+// A consumer with one filter is created on a subject that ends in it, and the broker refuses a request whose content says
+// otherwise: who handles one subject of a stream can see no other. That is what keeps the payment token, which is in
+// orders.payment_requested, from recs. A consumer with several filters is created on a subject that does not show them,
+// so whoever handles several subjects of a stream could, with its credentials, read all of that stream: inventory could
+// read what payment is told. The table's subjects are then what the service asks for, not what the broker enforces.
+func consumer(stream, name string, filters []string) []string {
 	target := stream + "." + name
+	create := "$JS.API.CONSUMER.CREATE." + target
+	if len(filters) == 1 {
+		create += "." + filters[0]
+	}
 	return []string{
-		"$JS.API.CONSUMER.CREATE." + target, "$JS.API.CONSUMER.CREATE." + target + ".>",
-		"$JS.API.CONSUMER.INFO." + target, "$JS.API.CONSUMER.MSG.NEXT." + target,
-		"$JS.ACK." + target + ".>",
+		create, "$JS.API.CONSUMER.INFO." + target, "$JS.API.CONSUMER.MSG.NEXT." + target, "$JS.ACK." + target + ".>",
 	}
 }
 
 // readBucket lists what it takes to get and watch the keys of a bucket: a watch is a short-lived consumer with a name that
-// the client makes up.
+// the client makes up. So whoever watches a bucket may delete another's watch on it, whose name it would have to guess; that
+// watch is then begun again.
 func readBucket(bucket string) []string {
 	stream := "KV_" + bucket
 	return []string{

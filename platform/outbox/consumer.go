@@ -56,13 +56,20 @@ func newConsumer(o *Outbox, s subscription) *consumer {
 }
 
 // settings are those of the durable consumer that all replicas share. The broker's own bound of deliveries is off: it would
-// drop an event without a word.
+// drop an event without a word. A single subject is the one filter: the request then goes to a subject that ends in it,
+// and the broker's permissions can name it. Several are not to be seen in the request's subject.
 func (c *consumer) settings() jetstream.ConsumerConfig {
-	return jetstream.ConsumerConfig{
+	settings := jetstream.ConsumerConfig{
 		Durable: c.deps.Service, AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckWait: c.cfg.AckWait, MaxDeliver: -1, MaxAckPending: maxAckPending,
-		FilterSubjects: slices.Sorted(maps.Keys(c.handlers)),
 	}
+	subjects := slices.Sorted(maps.Keys(c.handlers))
+	if len(subjects) == 1 {
+		settings.FilterSubject = subjects[0]
+	} else {
+		settings.FilterSubjects = subjects
+	}
+	return settings
 }
 
 // run consumes until ctx ends. Events under way are seen through until work ends.

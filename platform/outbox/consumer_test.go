@@ -97,6 +97,49 @@ func (r *rig) consumerInfo(stream string) *jetstream.ConsumerInfo {
 	return info
 }
 
+// With one filter the request's subject ends in it, so that the broker's permissions can name it. A durable that has the
+// same subject in a list, as it once was made, goes on where it was.
+func TestConsumer_OfOneSubjectHasItAsTheFilterAndTakesOverTheListOfOld(t *testing.T) {
+	r := newRig(t)
+	made := r.stream("alpha")
+	r.stream("beta")
+	old, err := made.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "test", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Minute,
+		FilterSubjects: []string{"alpha.happened"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		r.publish("alpha.happened", uuid.NewString(), nil)
+	}
+	first, err := old.Next(jetstream.FetchMaxWait(10 * time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.DoubleAck(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	note := r.effects()
+	r.startWith(settings(t), func(o *outbox.Outbox) {
+		o.Consume("alpha", map[string]outbox.Handler{"alpha.happened": note})
+		o.Consume("beta", map[string]outbox.Handler{"beta.one": note, "beta.two": note})
+	})
+	r.publish("beta.two", uuid.NewString(), nil)
+	eventually(t, 20*time.Second, "the two events that waited, and beta's", func() bool { return r.count("SELECT count(*) FROM effects") == 3 })
+	type filters struct {
+		One  string
+		Many []string
+	}
+	for stream, want := range map[string]filters{"alpha": {One: "alpha.happened"}, "beta": {Many: []string{"beta.one", "beta.two"}}} {
+		info := r.consumerInfo(stream)
+		if diff := cmp.Diff(want, filters{info.Config.FilterSubject, info.Config.FilterSubjects}); diff != "" {
+			t.Errorf("filters on %s (-want +got):\n%s", stream, diff)
+		}
+		if stream == "alpha" && info.Delivered.Consumer != 3 {
+			t.Errorf("%d deliveries of three events, want the durable of before, which goes on", info.Delivered.Consumer)
+		}
+	}
+}
+
 func TestConsumer_TheOutcomeLeavesWithTheEffectAndWithoutAPoll(t *testing.T) {
 	r := newRig(t)
 	r.stream("alpha")
