@@ -250,6 +250,8 @@ func TestConsumer_AHopelessEventBecomesADeadLetterAndLaterOnesGoOn(t *testing.T)
 		effects, _ := r.handled()
 		return effects == 20 && replica.metric("watertight_dead_letters_total") == 4
 	})
+	const waiting = "watertight_dead_letters_waiting"
+	eventually(t, 10*time.Second, "four wait", func() bool { return replica.metric(waiting) == 4 })
 	letters, err := outbox.DeadLetters(t.Context(), r.pool, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -278,9 +280,11 @@ func TestConsumer_AHopelessEventBecomesADeadLetterAndLaterOnesGoOn(t *testing.T)
 	if got := r.count("SELECT count(*) FROM dead_letters WHERE id = $1 AND attempts = 4", stubborn); got != 1 {
 		t.Error("the stubborn one should be a dead letter with one more attempt")
 	}
+	eventually(t, 10*time.Second, "three wait", func() bool { return replica.metric(waiting) == 3 })
 	if n, err := outbox.Purge(t.Context(), r.pool); err != nil || n != 3 {
 		t.Errorf("purge: got %d, %v, want 3", n, err)
 	}
+	eventually(t, 10*time.Second, "none waits", func() bool { return replica.metric(waiting) == 0 })
 }
 
 func TestDeadLetters_OfTheBrokersRefusalAreListedRetriedAndPurged(t *testing.T) {
@@ -304,9 +308,17 @@ func TestDeadLetters_OfTheBrokersRefusalAreListedRetriedAndPurged(t *testing.T) 
 	eventually(t, 10*time.Second, "one is published, one dead again", func() bool {
 		return r.count("SELECT count(*) FROM outbox WHERE published_at IS NOT NULL") == 1 && r.count("SELECT count(*) FROM outbox WHERE dead_at IS NOT NULL") == 1
 	})
+	// Another process, which has given nothing up, shows what waits as well.
+	const waiting = "watertight_dead_letters_waiting"
+	other := r.start(settings(t))
+	eventually(t, 10*time.Second, "one waits", func() bool { return other.metric(waiting) == 1 })
+	if given := other.metric("watertight_dead_letters_total"); given != 0 {
+		t.Errorf("the other process has given up %v events, want none", given)
+	}
 	if n, err := outbox.Purge(t.Context(), r.pool, letters[1].ID, letters[0].ID); err != nil || n != 1 {
 		t.Errorf("purge: got %d, %v, want 1: what was published is no dead letter", n, err)
 	}
+	eventually(t, 10*time.Second, "none waits", func() bool { return other.metric(waiting) == 0 })
 }
 
 func TestConsumer_ADatabaseThatIsAwayMakesNoDeadLetters(t *testing.T) {

@@ -16,6 +16,7 @@ func LoopStatements() map[string]Statement {
 		"postpone":       {postpone, []string{"uuid[]", "text", "interval", "text"}},
 		"note_refusals":  {noteRefusals, []string{"uuid[]", "text[]", "text", "interval", "int"}},
 		"oldest_age":     {oldestAge, nil},
+		"count_dead":     {countDead, []string{"int"}},
 		"purge_outbox":   {purgeOutbox, []string{"interval", "int"}},
 		"purge_inbox":    {purgeInbox, []string{"interval", "int"}},
 		"take_retry":     {takeRetry, []string{"text"}},

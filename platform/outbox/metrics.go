@@ -18,6 +18,7 @@ type metrics struct {
 	duplicates   prometheus.Counter
 	redeliveries prometheus.Counter
 	dead         prometheus.Counter
+	waiting      prometheus.Gauge
 }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
@@ -33,11 +34,14 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		duplicates:   counter("inbox_duplicates_total", "Events delivered again after their effect was committed."),
 		redeliveries: counter("inbox_redeliveries_total", "Deliveries of events that had been delivered before."),
 		dead:         counter("dead_letters_total", "Events given up: refused by the broker, or not to be handled here."),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "watertight_dead_letters_waiting",
+			Help: "Events given up that are neither retried with success nor purged, whichever process gave them up; " +
+				"counts up to 1000 that the broker refused and 1000 that were not to be handled."}),
 	}
 	oldest := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "watertight_outbox_oldest_unpublished_seconds",
 		Help: "Age of the oldest event that the broker does not have; 0 when it has all."}, m.oldestAge)
 	var errs []error
-	for _, c := range []prometheus.Collector{oldest, m.published, m.batch, m.publish, m.duplicates, m.redeliveries, m.dead} {
+	for _, c := range []prometheus.Collector{oldest, m.published, m.batch, m.publish, m.duplicates, m.redeliveries, m.dead, m.waiting} {
 		errs = append(errs, registry.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {

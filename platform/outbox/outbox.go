@@ -170,6 +170,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 			o.repeat(ctx, "purge the inbox", o.cfg.PurgePause, o.purge(o.consumerPool, purgeInbox, o.cfg.InboxRetention))
 		})
 	}
+	loops.Go(func() { o.repeat(ctx, "count the dead letters", gaugePause, o.measureDead) })
 	for _, s := range o.subscriptions {
 		c := newConsumer(o, s)
 		loops.Go(func() { c.run(ctx, work) })
@@ -180,8 +181,10 @@ func (o *Outbox) Run(ctx context.Context) error {
 }
 
 const (
-	gaugePause = time.Second // how often the oldest unpublished event is looked for
+	gaugePause = time.Second // how often the oldest unpublished event is looked for, and the dead letters are counted
 	retryPause = time.Second // how often consumers look for dead letters to retry
+	// maxCounted is how many dead letters of either side are counted.
+	maxCounted = 1000
 	// roundBound is how long one round of a background loop may take.
 	roundBound = 30 * time.Second
 	// purgeBatch is how many rows one purging statement removes: few enough to hold no lock and no vacuum up.
@@ -198,6 +201,21 @@ func (o *Outbox) repeat(ctx context.Context, what string, pause time.Duration, d
 		trouble.report(ctx, err)
 		sleep(ctx, pause)
 	}
+}
+
+// measureDead counts the dead letters of both sides, up to maxCounted of each. The number is the database's: a restart does not forget it, and
+// every replica shows the same.
+func (o *Outbox) measureDead(ctx context.Context) error {
+	pool := o.relayPool
+	if o.deps.Stream == "" {
+		pool = o.consumerPool // which is in use anyway
+	}
+	var waiting float64
+	if err := pool.QueryRow(ctx, countDead, maxCounted).Scan(&waiting); err != nil {
+		return fmt.Errorf("dead letters: %w", err)
+	}
+	o.metrics.waiting.Set(waiting)
+	return nil
 }
 
 // purge returns a round that removes what is older than retention, batch by batch, each a transaction of its own.

@@ -362,7 +362,11 @@ func TestPlans_AreIndexScansHoweverManyPublishedRowsThereAre(t *testing.T) {
 			_ = conn.Close(t.Context())
 		}
 		for name, plan := range r.plans() {
-			if strings.Contains(plan, "Seq Scan on") {
+			scan := "Seq Scan on"
+			if name == "count_dead" {
+				scan += " outbox" // of dead_letters all rows count, from wherever
+			}
+			if strings.Contains(plan, scan) {
 				t.Errorf("%s, analyzed %v:\n%s", name, analyzed, plan)
 			}
 		}

@@ -91,6 +91,11 @@ UNION ALL
  FROM dead_letters ORDER BY dead_at LIMIT $1)
 ORDER BY dead_at, id LIMIT $1`
 
+	// It stops at a number of each side, so that many cost no more; the order has it take the index of those that are dead.
+	countDead = `-- name: CountDeadLetters
+SELECT (SELECT count(*) FROM (SELECT FROM outbox WHERE dead_at IS NOT NULL ORDER BY dead_at LIMIT $1) AS published)
+	+ (SELECT count(*) FROM (SELECT FROM dead_letters LIMIT $1) AS consumed)`
+
 	retryPublished = `-- name: RetryPublished
 UPDATE outbox SET dead_at = NULL, attempts = 0, next_attempt_at = now()
 WHERE dead_at IS NOT NULL AND ($1::uuid[] IS NULL OR id = ANY ($1))`
