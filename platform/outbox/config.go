@@ -47,7 +47,7 @@ type Config struct {
 	StreamMaxBytes int64         `env:"STREAM_MAX_BYTES" envDefault:"1073741824" help:"how much it keeps of them; when that is full, events wait in the outbox"`
 	StreamReplicas int           `env:"STREAM_REPLICAS" envDefault:"1" help:"brokers of a cluster that each keep them"`
 
-	CrashPoint string `env:"CRASH_POINT" help:"POINT:PROBABILITY, kills the process at after-publish, after-effect or after-commit; needs FAULTS_ENABLED"`
+	CrashPoint string `env:"CRASH_POINT" help:"POINT:PROBABILITY,… to die at: after-{publish,effect,commit,answer}, before-reply; needs FAULTS_ENABLED"`
 }
 
 // Validate reports every setting that cannot work, each by the name of its variable.
@@ -82,7 +82,7 @@ func (c Config) Validate() error {
 	} {
 		check(d.value >= time.Millisecond, "%s: must be at least 1ms, is %s", d.name, d.value)
 	}
-	if _, err := parseCrashPoint(c.CrashPoint); err != nil {
+	if _, err := parseCrashPoints(c.CrashPoint); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

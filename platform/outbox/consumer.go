@@ -43,6 +43,7 @@ type consumer struct {
 	cfg      Config
 	deps     Deps
 	metrics  *metrics
+	crashes  crashes
 	pool     *pgxpool.Pool
 	stream   string
 	handlers map[string]Handler
@@ -51,8 +52,8 @@ type consumer struct {
 }
 
 func newConsumer(o *Outbox, s subscription) *consumer {
-	return &consumer{cfg: o.cfg, deps: o.deps, metrics: o.metrics, pool: o.consumerPool, stream: s.stream, handlers: s.handlers,
-		tracer: o.deps.TracerProvider.Tracer(scope), wake: o.Wake}
+	return &consumer{cfg: o.cfg, deps: o.deps, metrics: o.metrics, crashes: o.crashes, pool: o.consumerPool, stream: s.stream,
+		handlers: s.handlers, tracer: o.deps.TracerProvider.Tracer(scope), wake: o.relay.wake}
 }
 
 // settings are those of the durable consumer that all replicas share. The broker's own bound of deliveries is off: it would
@@ -156,7 +157,7 @@ func (c *consumer) handle(ctx context.Context, m jetstream.Msg) {
 	}
 	switch {
 	case err == nil:
-		c.deps.Hooks.afterCommit()
+		c.crashes.at(afterCommit)
 		c.wake()
 		err = m.Ack()
 	case errors.Is(err, errDuplicate):
@@ -221,7 +222,7 @@ func (c *consumer) applyIn(ctx context.Context, tx pgx.Tx, r row) error {
 	if err := guarded(ctx, handler, tx, r.received()); err != nil {
 		return err
 	}
-	c.deps.Hooks.afterEffect()
+	c.crashes.at(afterEffect)
 	return nil
 }
 

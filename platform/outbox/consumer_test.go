@@ -29,14 +29,7 @@ import (
 // event's transaction; a second one for the same event is not refused, so that it would be seen.
 func (r *rig) effects() outbox.Handler {
 	r.t.Helper()
-	conn, err := pgx.Connect(r.t.Context(), r.owner)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(r.t.Context()) }()
-	if _, err := conn.Exec(r.t.Context(), "CREATE TABLE effects (event uuid NOT NULL)"); err != nil {
-		r.t.Fatal(err)
-	}
+	r.create("CREATE TABLE effects (event uuid NOT NULL)")
 	return func(ctx context.Context, tx pgx.Tx, m outbox.Message) error {
 		_, err := tx.Exec(ctx, "INSERT INTO effects VALUES ($1)", m.ID)
 		return err
@@ -466,6 +459,7 @@ func TestConfig_NamesTheVariableAtFault(t *testing.T) {
 		{"RELAY_MODE", "both"}, {"RELAY_BATCH", "0"}, {"RELAY_BATCH", "1001"}, {"RELAY_LEASE", "0s"}, {"RELAY_POLL", "0s"},
 		{"RELAY_MAX_REFUSALS", "0"}, {"RELAY_DB_MAX_CONNS", "0"}, {"CONSUMER_DB_MAX_CONNS", "0"}, {"OUTBOX_RETENTION", "-1s"},
 		{"INBOX_RETENTION", "168h"}, {"CRASH_POINT", "somewhere:1"}, {"CRASH_POINT", "after-publish"}, {"CRASH_POINT", "after-publish:2"}, {"CRASH_POINT", "after-publish:NaN"},
+		{"CRASH_POINT", "after-publish:0.1,"}, {"CRASH_POINT", "before-reply:0.1,somewhere:0.1"}, {"CRASH_POINT", "after-commit:0.1,after-commit:0.2"},
 	} {
 		_, err := load(c.name + "=" + c.value)
 		if err == nil || !strings.Contains(err.Error(), c.name) {

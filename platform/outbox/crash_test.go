@@ -7,13 +7,16 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/watertight/platform/broker"
 	"example.com/watertight/platform/config"
@@ -26,14 +29,15 @@ func TestMain(m *testing.M) {
 	if os.Getenv("OUTBOX_CHILD") == "" {
 		os.Exit(m.Run())
 	}
-	if err := child(); err != nil {
+	work := map[string]func(context.Context, *outbox.Outbox, *pgxpool.Pool) error{"run": handleAll, "place": placeOne}[os.Getenv("OUTBOX_CHILD")]
+	if err := child(work); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// child is a process with a relay for the stream "test" and a consumer of it that notes its effects.
-func child() error {
+// child is a process with an Outbox that fills the stream "test".
+func child(work func(context.Context, *outbox.Outbox, *pgxpool.Pool) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	cfg, err := config.Load[struct {
@@ -44,7 +48,7 @@ func child() error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.DiscardHandler)
+	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
 	conn, err := broker.Connect(cfg.Broker, "child", log)
 	if err != nil {
 		return err
@@ -55,11 +59,39 @@ func child() error {
 	if err != nil {
 		return err
 	}
+	pool, err := postgres.Open(ctx, cfg.Database, postgres.Deps{Name: "child"})
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return work(ctx, o, pool)
+}
+
+// handleAll relays, and consumes the stream and notes its effects.
+func handleAll(ctx context.Context, o *outbox.Outbox, _ *pgxpool.Pool) error {
 	o.Consume("test", map[string]outbox.Handler{"test.happened": func(ctx context.Context, tx pgx.Tx, m outbox.Message) error {
 		_, err := tx.Exec(ctx, "INSERT INTO effects VALUES ($1)", m.ID)
 		return err
 	}})
 	return o.Run(ctx)
+}
+
+// placeOne does once what a service does for who asks: something outside, then an event in a transaction, then a reply.
+func placeOne(ctx context.Context, o *outbox.Outbox, pool *pgxpool.Pool) error {
+	event, err := outbox.NewEvent("test.happened", wrapperspb.String("placed"))
+	if err != nil {
+		return err
+	}
+	if _, err := pool.Exec(ctx, "INSERT INTO steps VALUES ('answered')"); err != nil {
+		return err
+	}
+	o.Answered()
+	if err := postgres.SendTx(ctx, pool, func(b *pgx.Batch) { outbox.Queue(ctx, b, event) }); err != nil {
+		return err
+	}
+	o.Wake()
+	_, err = pool.Exec(ctx, "INSERT INTO steps VALUES ('replied')")
+	return err
 }
 
 // spawn runs child processes, each again whenever it has died, until the test ends. It returns how often they died by
@@ -77,7 +109,7 @@ func (r *rig) spawn(n int, environ ...string) (kills func() int) {
 			defer func() { ended <- struct{}{} }()
 			for ctx.Err() == nil {
 				cmd := exec.CommandContext(ctx, exe)
-				cmd.Env = append(os.Environ(), append(environ, "OUTBOX_CHILD=1", "DATABASE_URL="+r.url, "NATS_URL="+r.broker.URL())...)
+				cmd.Env = append(os.Environ(), append(environ, "OUTBOX_CHILD=run", "DATABASE_URL="+r.url, "NATS_URL="+r.broker.URL())...)
 				cmd.Stderr = os.Stderr
 				_ = cmd.Run() // how it died is what counts
 				if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ctx.Err() == nil && status.Signaled() && status.Signal() == syscall.SIGKILL {
@@ -161,6 +193,52 @@ func (r *rig) wantAllHandled(ids []uuid.UUID, within time.Duration) {
 	if got := r.count("SELECT count(*) FROM outbox WHERE dead_at IS NOT NULL") + r.count("SELECT count(*) FROM dead_letters"); got != 0 {
 		r.t.Errorf("dead letters: got %d, want 0", got)
 	}
+}
+
+func TestCrashPoint_InAServicesOwnWorkKillsWhereItsNameSays(t *testing.T) {
+	for _, c := range []struct {
+		points, died              string
+		answered, events, replied int
+	}{
+		{"after-answer:1", "after-answer", 1, 0, 0},
+		{"before-reply:1", "before-reply", 1, 1, 0},
+		{"after-answer:0,before-reply:1,after-commit:1", "before-reply", 1, 1, 0},
+		{"after-publish:1,after-effect:1,after-commit:1,before-reply:0", "", 1, 1, 1},
+	} {
+		t.Run(c.points, func(t *testing.T) {
+			r := newRig(t)
+			r.create("CREATE TABLE steps (name text NOT NULL)")
+			log, died := r.place("CRASH_POINT=" + c.points)
+			if killed := c.died != ""; died != killed || killed && !strings.Contains(log, `msg="crash point" point=`+c.died+"\n") {
+				t.Errorf("killed: %v, want %v at %q and a line of its log that says so; its log:\n%s", died, killed, c.died, log)
+			}
+			answered, replied := r.count("SELECT count(*) FROM steps WHERE name = 'answered'"), r.count("SELECT count(*) FROM steps WHERE name = 'replied'")
+			if events := r.count("SELECT count(*) FROM outbox"); answered != c.answered || events != c.events || replied != c.replied {
+				t.Errorf("got %d answers, %d events and %d replies, want %d, %d and %d", answered, events, replied, c.answered, c.events, c.replied)
+			}
+			r.start(settings(t))
+			eventually(t, 10*time.Second, "another process publishes what was committed", func() bool { return r.unpublished() == 0 })
+		})
+	}
+}
+
+// place runs a child that does placeOne. It returns what it logged and whether a kill -9 ended it.
+func (r *rig) place(environ ...string) (log string, killed bool) {
+	r.t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(r.t.Context(), exe)
+	cmd.Env = append(os.Environ(), append(environ, "OUTBOX_CHILD=place", "DATABASE_URL="+r.url, "NATS_URL="+r.broker.URL())...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	killed = ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+	if err != nil && !killed {
+		r.t.Fatalf("the child: %v", err)
+	}
+	return string(out), killed
 }
 
 func TestCrashPoint_WithoutFaultsEnabledDoesNothing(t *testing.T) {

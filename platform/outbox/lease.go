@@ -86,7 +86,7 @@ func (l *leases) claim(ctx context.Context) ([]row, error) {
 // publish publishes rows with no transaction open and notes what became of them.
 func (l *leases) publish(ctx context.Context, rows []row) {
 	v := l.publisher.publish(ctx, rows)
-	l.deps.Hooks.afterPublish()
+	l.crashes.at(afterPublish)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleBound)
 	defer cancel()
 	buried := 0

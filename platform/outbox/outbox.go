@@ -67,8 +67,6 @@ type Deps struct {
 	Registry prometheus.Registerer
 	// FaultsEnabled lets CRASH_POINT work.
 	FaultsEnabled bool
-	// Hooks are for tests; CRASH_POINT replaces them.
-	Hooks Hooks
 }
 
 // Outbox is one service's part in the traffic of events: it publishes what the service's transactions append, applies the
@@ -77,6 +75,7 @@ type Outbox struct {
 	cfg           Config
 	deps          Deps
 	metrics       *metrics
+	crashes       crashes
 	relayPool     *pgxpool.Pool
 	consumerPool  *pgxpool.Pool
 	relay         *relay
@@ -98,18 +97,19 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Outbox, error) {
 	if deps.TracerProvider == nil {
 		deps.TracerProvider = noop.NewTracerProvider()
 	}
-	if deps.FaultsEnabled && cfg.CrashPoint != "" {
-		hooks, err := parseCrashPoint(cfg.CrashPoint)
+	crash := crashes{log: deps.Log}
+	if deps.FaultsEnabled {
+		probability, err := parseCrashPoints(cfg.CrashPoint)
 		if err != nil {
 			return nil, err
 		}
-		deps.Hooks = hooks
+		crash.probability = probability
 	}
 	m, err := newMetrics(deps.Registry)
 	if err != nil {
 		return nil, err
 	}
-	o := &Outbox{cfg: cfg, deps: deps, metrics: m}
+	o := &Outbox{cfg: cfg, deps: deps, metrics: m, crashes: crash}
 	if o.relayPool, err = o.open(ctx, "relay", cfg.RelayConns); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Outbox, error) {
 		o.relayPool.Close()
 		return nil, err
 	}
-	if o.relay, err = newRelay(cfg, deps, m, o.relayPool); err != nil {
+	if o.relay, err = newRelay(o); err != nil {
 		o.relayPool.Close()
 		o.consumerPool.Close()
 		return nil, err
@@ -143,8 +143,15 @@ func (o *Outbox) Consume(stream string, handlers map[string]Handler) {
 }
 
 // Wake tells the relay that a transaction which appended events has committed. It never blocks; events of which nobody
-// tells leave within RELAY_POLL.
-func (o *Outbox) Wake() { o.relay.wake() }
+// tells leave within RELAY_POLL. Here is the crash point before-reply: a service calls Wake before it answers.
+func (o *Outbox) Wake() {
+	o.crashes.at(beforeReply)
+	o.relay.wake()
+}
+
+// Answered tells that a party outside, which takes part in no transaction, has answered, and that nothing of it is stored
+// yet. It is the crash point after-answer, and nothing else.
+func (o *Outbox) Answered() { o.crashes.at(afterAnswer) }
 
 // Run publishes, consumes and purges until ctx ends, then lets what is under way come to its end, within half a second.
 // The tables have to be there. Database and broker may be away, at the start and later. It is called once and returns nil.

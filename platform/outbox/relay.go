@@ -31,6 +31,7 @@ type relay struct {
 	cfg       Config
 	deps      Deps
 	metrics   *metrics
+	crashes   crashes
 	pool      *pgxpool.Pool
 	publisher *publisher // nil without a broker
 	woken     chan struct{}
@@ -38,13 +39,13 @@ type relay struct {
 	delay atomic.Int64
 }
 
-func newRelay(cfg Config, deps Deps, m *metrics, pool *pgxpool.Pool) (*relay, error) {
-	r := &relay{cfg: cfg, deps: deps, metrics: m, pool: pool, woken: make(chan struct{}, 1)}
-	if deps.Conn == nil {
+func newRelay(o *Outbox) (*relay, error) {
+	r := &relay{cfg: o.cfg, deps: o.deps, metrics: o.metrics, crashes: o.crashes, pool: o.relayPool, woken: make(chan struct{}, 1)}
+	if r.deps.Conn == nil {
 		return r, nil
 	}
 	var err error
-	r.publisher, err = newPublisher(cfg, deps, m)
+	r.publisher, err = newPublisher(r.cfg, r.deps, r.metrics)
 	return r, err
 }
 
@@ -95,7 +96,7 @@ func (r *relay) publishInTx(ctx context.Context) (full bool, err error) {
 			return nil
 		}
 		v = r.publisher.publish(ctx, rows)
-		r.deps.Hooks.afterPublish()
+		r.crashes.at(afterPublish)
 		batch := &pgx.Batch{}
 		v.settle(batch, r.cfg, "", &buried)
 		if err := tx.SendBatch(ctx, batch).Close(); err != nil {

@@ -201,6 +201,19 @@ func (r *rig) unpublished() int {
 	return r.count("SELECT count(*) FROM outbox WHERE published_at IS NULL")
 }
 
+// create makes a table, as the role that owns the others.
+func (r *rig) create(table string) {
+	r.t.Helper()
+	conn, err := pgx.Connect(r.t.Context(), r.owner)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(r.t.Context()) }()
+	if _, err := conn.Exec(r.t.Context(), table); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // stream makes a stream for all subjects that begin with name.
 func (r *rig) stream(name string) jetstream.Stream {
 	r.t.Helper()

@@ -62,8 +62,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{deps: deps, worker: &worker{
-		cfg: cfg, store: store{deps.Pool}, provider: deps.Provider, log: deps.Log, metrics: m, told: deps.Events.Wake,
-		tracer: deps.TracerProvider.Tracer("example.com/watertight/services/payment"), woken: make(chan struct{}, 1),
+		cfg: cfg, store: store{deps.Pool}, provider: deps.Provider, log: deps.Log, metrics: m,
+		answered: deps.Events.Answered, told: deps.Events.Wake, woken: make(chan struct{}, 1),
+		tracer: deps.TracerProvider.Tracer("example.com/watertight/services/payment"),
 	}}
 	deps.Events.Consume(ordersStream, s.handlers())
 	return s, nil

@@ -37,6 +37,7 @@ type worker struct {
 	log      *slog.Logger
 	tracer   trace.Tracer
 	metrics  *metrics
+	answered func() // told when the provider's answer is known and not stored yet
 	told     func() // tells the relay of an event
 	woken    chan struct{}
 }
@@ -132,6 +133,7 @@ func (w *worker) settle(ctx context.Context, d due) {
 		w.askAgain(ctx, d, err, stopping)
 		return
 	}
+	w.answered()
 	span.SetAttributes(names.WorkOutcome.String(string(o.status)))
 	news, err := w.store.note(ctx, o)
 	if err != nil {
