@@ -27,7 +27,7 @@ test: tools ## every test of every module, with the race detector and a real Pos
 	@scripts/install-promtool.sh
 	@scripts/test.sh $(packages)
 
-chaos: ## kill, freeze, cut and repeat everything under load, then check the books; CHAOS_SECONDS=75 CHAOS_SEED=N
+chaos: ## kill, restart, freeze, cut and repeat everything under load, then check the books; CHAOS_SECONDS=75 CHAOS_SEED=N
 	@scripts/need.sh go
 	@scripts/install-postgres.sh
 	@scripts/chaos.sh

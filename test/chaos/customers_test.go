@@ -240,8 +240,9 @@ func (c *crowd) writeAcknowledged(path string) string {
 	return path
 }
 
-// judge reports every answer that should not have been, and customers who never got one.
-func (c *crowd) judge() {
+// judge reports every answer that should not have been, customers who never got one, and orders that nobody asked for: who
+// asks again because the reply was lost must not get a second one.
+func (c *crowd) judge(orders int64) {
 	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -250,6 +251,9 @@ func (c *crowd) judge() {
 	}
 	if len(c.acked) < c.placed {
 		c.t.Errorf("%d of %d customers still have no answer %v after the last fault", c.placed-len(c.acked), c.placed, 2*recovery)
+	}
+	if orders > int64(c.placed) {
+		c.t.Errorf("%d orders of %d customers who wanted one each", orders, c.placed)
 	}
 }
 

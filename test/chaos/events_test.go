@@ -56,7 +56,7 @@ func (m *meddler) duplicate(ctx context.Context, random *rand.Rand) error {
 	}
 	last := stream.CachedInfo().State.LastSeq
 	if last == 0 {
-		return errNothing
+		return fmt.Errorf("%w: stream %s is empty", errNothing, name)
 	}
 	stored := 0
 	for range copies {
@@ -79,23 +79,35 @@ func (m *meddler) duplicate(ctx context.Context, random *rand.Rand) error {
 		}
 	}
 	if stored == 0 {
-		return errNothing
+		return fmt.Errorf("%w: the broker recognised every repeat", errNothing)
 	}
 	return nil
 }
 
-// delay keeps one consumer from getting anything for a while, whoever asks.
+// delay keeps one consumer from getting anything for a while, whoever asks. When nothing came for it, nothing was delayed.
 func (m *meddler) delay(ctx context.Context, random *rand.Rand) error {
 	h := someHandling(random)
 	until := time.Now().Add(time.Duration(300+random.IntN(1700)) * time.Millisecond)
-	if _, err := m.js.PauseConsumer(ctx, h.stream, h.consumer, until); err != nil {
+	paused, err := m.js.PauseConsumer(ctx, h.stream, h.consumer, until)
+	if err != nil {
 		return away(err)
 	}
-	pause(ctx, time.Until(until))
+	if !paused.Paused {
+		return fmt.Errorf("%w: %s's consumer was not paused", errNothing, h.consumer)
+	}
+	pause(ctx, time.Until(until)-10*time.Millisecond)
+	consumer, err := m.js.Consumer(ctx, h.stream, h.consumer)
+	if err != nil {
+		return away(err)
+	}
+	if consumer.CachedInfo().NumPending == 0 {
+		return fmt.Errorf("%w: nothing came for %s meanwhile", errNothing, h.consumer)
+	}
 	return nil
 }
 
-// reorder takes events that a consumer was to get and has them delivered later, each after a time of its own.
+// reorder takes events that a consumer was to get and has them delivered later, each after a time of its own. With one
+// event there is no order.
 func (m *meddler) reorder(ctx context.Context, random *rand.Rand) error {
 	h := someHandling(random)
 	consumer, err := m.js.Consumer(ctx, h.stream, h.consumer)
@@ -114,13 +126,16 @@ func (m *meddler) reorder(ctx context.Context, random *rand.Rand) error {
 		taken++
 	}
 	if taken < 2 {
-		return errNothing
+		return fmt.Errorf("%w: %s had no two events to get", errNothing, h.consumer)
 	}
-	return nil
+	return away(m.conn.FlushWithContext(ctx)) // the broker knows of it
 }
 
 // away turns errors of a broker that is dead, frozen or new into errNothing: there is nothing to tamper with.
 func away(err error) error {
+	if err == nil {
+		return nil
+	}
 	var api *jetstream.APIError
 	if errors.As(err, &api) && api.Code < 500 && api.Code != 404 {
 		return err

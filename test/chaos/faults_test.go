@@ -40,6 +40,7 @@ type faults struct {
 
 	mu      sync.Mutex
 	counted counts
+	nothing map[string]error // why a kind had no effect the last time it had none
 }
 
 func newFaults(t *testing.T, s *shop.Shop, r *rig, seed uint64) *faults {
@@ -57,12 +58,15 @@ func newFaults(t *testing.T, s *shop.Shop, r *rig, seed uint64) *faults {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &faults{t: t, shop: s, random: rand.New(rand.NewPCG(seed, 2)), counted: counts{}}
+	f := &faults{t: t, shop: s, random: rand.New(rand.NewPCG(seed, 2)), counted: counts{}, nothing: map[string]error{}}
 	f.kinds = []fault{
 		{"kill service", 40, f.killService},
-		{"kill nats", 3, f.killProcess("nats")},
-		{"kill postgres", 1, f.killProcess("postgres")},
+		{"kill nats", 3, f.signalProcess("nats", syscall.SIGKILL)},
+		{"kill postgres", 1, f.signalProcess("postgres", syscall.SIGKILL)},
 		{"kill a backend of postgres", 1, f.killBackend},
+		{"restart service", 4, f.restartService},
+		{"restart nats", 2, f.signalProcess("nats", syscall.SIGTERM)},
+		{"restart postgres", 2, f.signalProcess("postgres", syscall.SIGINT)}, // its fast shutdown
 		{"freeze nats", 4, f.freeze("nats")},
 		{"freeze postgres", 4, f.freeze("postgres")},
 		{"freeze service", 5, f.freezeService},
@@ -79,21 +83,23 @@ func newFaults(t *testing.T, s *shop.Shop, r *rig, seed uint64) *faults {
 	return f
 }
 
-// run strikes until the time is over and enough faults were counted, at most for three times as long. All of them have
-// ended when it returns.
+// run strikes until the time is over and enough faults were counted, at most for three times as long: first each kind once,
+// then as the weights have it. All of them have ended when it returns.
 func (f *faults) run(duration time.Duration, enough int) {
 	began := time.Now()
 	var striking sync.WaitGroup
 	defer striking.Wait()
 	ctx, cancel := context.WithCancel(f.t.Context())
 	defer cancel() // what lasts ends here
-	for time.Since(began) < duration || f.total() < enough && time.Since(began) < 3*duration {
-		kind := f.draw()
+	opening := f.random.Perm(len(f.kinds))
+	for n := 0; time.Since(began) < duration || f.total() < enough && time.Since(began) < 3*duration; n++ {
+		kind, strike := f.draw(), fault.attempt
+		if n < len(opening) {
+			kind, strike = f.kinds[opening[n]], fault.insist
+		}
 		random := rand.New(rand.NewPCG(f.random.Uint64(), 3)) // its own, because strikes overlap
 		striking.Go(func() {
-			bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
-			defer cancel()
-			f.note(kind.kind, kind.strike(bounded, random))
+			f.note(kind.kind, strike(kind, ctx, random))
 		})
 		pause(ctx, 100*time.Millisecond+time.Duration(f.random.Int64N(int64(400*time.Millisecond))))
 	}
@@ -113,14 +119,46 @@ func (f *faults) draw() fault {
 	return f.kinds[0]
 }
 
+// attempt strikes once.
+func (k fault) attempt(ctx context.Context, random *rand.Rand) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return k.strike(ctx, random)
+}
+
+// insist strikes until there was something to hurt, for half a minute at most.
+func (k fault) insist(ctx context.Context, random *rand.Rand) error {
+	for deadline := time.Now().Add(30 * time.Second); ; pause(ctx, 100*time.Millisecond) {
+		err := k.attempt(ctx, random)
+		if !errors.Is(err, errNothing) || ctx.Err() != nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 // note counts a fault that bit.
 func (f *faults) note(kind string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil {
 		f.counted[kind]++
-	} else if !errors.Is(err, errNothing) {
+		return
+	}
+	f.nothing[kind] = err
+	if !errors.Is(err, errNothing) {
 		f.t.Logf("not done: %s: %v", kind, err)
+	}
+}
+
+// judge reports the kinds that never bit: of those the run has shown nothing.
+func (f *faults) judge() {
+	f.t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, k := range f.kinds {
+		if f.counted[k.kind] == 0 {
+			f.t.Errorf("not once: %s; the last attempt: %v", k.kind, f.nothing[k.kind])
+		}
 	}
 }
 
@@ -145,13 +183,17 @@ func (f *faults) String() string {
 
 // someService is a process of the shop's own that runs.
 func (f *faults) someService(random *rand.Rand) (pid int, err error) {
+	return f.some(random, func(p shop.RecordedProcess) bool { return p.PID() > 1 })
+}
+
+func (f *faults) some(random *rand.Rand, is func(shop.RecordedProcess) bool) (pid int, err error) {
 	record, err := f.shop.Record()
 	if err != nil {
 		return 0, err
 	}
 	var pids []int
 	for _, p := range record.Processes {
-		if p.PID() > 1 && p.Service != "nats" && p.Service != "postgres" {
+		if p.Service != "nats" && p.Service != "postgres" && is(p) {
 			pids = append(pids, p.PID())
 		}
 	}
@@ -182,14 +224,23 @@ func (f *faults) killService(_ context.Context, random *rand.Rand) error {
 	return signal(pid, syscall.SIGKILL)
 }
 
-func (f *faults) killProcess(name string) func(context.Context, *rand.Rand) error {
+func (f *faults) signalProcess(name string, sig syscall.Signal) func(context.Context, *rand.Rand) error {
 	return func(context.Context, *rand.Rand) error {
 		pid, err := f.process(name)
 		if err != nil {
 			return err
 		}
-		return signal(pid, syscall.SIGKILL)
+		return signal(pid, sig)
 	}
+}
+
+// restartService ends a service that is up as an operator does; it drains, and is started again.
+func (f *faults) restartService(_ context.Context, random *rand.Rand) error {
+	pid, err := f.some(random, func(p shop.RecordedProcess) bool { return p.PID() > 1 && p.Ready })
+	if err != nil {
+		return err
+	}
+	return signal(pid, syscall.SIGTERM)
 }
 
 // killBackend kills one of the server's processes, upon which it breaks all sessions and recovers.
