@@ -43,7 +43,6 @@ func TestBridge_RecsFloodsAndTheShipSailsOn(t *testing.T) {
 	bridge, customer := visit(t), visit(t)
 	s := bridge.shop
 	clearFaults(t, s)
-	well(t, s)
 	bridge.open("/bridge")
 	bridge.wait("the bridge is live", `document.querySelector("#link").dataset.link === "live"`)
 

@@ -119,12 +119,14 @@ type tab struct {
 	said []string // what the browser complained of
 }
 
-// visit opens a tab for a new visitor. What the browser complains of until the test ends fails the test: a script's error, or
+// visit opens a tab for a new visitor, once the shop has got over what other tests have done to it: a breaker may stay open for a while
+// after the fault. What the browser complains of until the test ends fails the test: a script's error, or
 // something that the content policy forbids.
 func visit(t *testing.T) *tab {
 	t.Helper()
 	browser := chromium.get(t)
 	p := &tab{t: t, shop: live.Get(t)}
+	well(t, p.shop)
 	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext(), chromedp.WithListener(p.hear))
 	t.Cleanup(func() {
 		cancel()
