@@ -57,13 +57,22 @@ func Start(ctx context.Context, r *suite.Run) (_ suite.Part, err error) {
 			err = errors.Join(err, c.Close())
 		}
 	}()
+	dir, err := os.MkdirTemp("", "watertight-bench-curves-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	program, err := lab.Build(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
 	worth := map[string]float64{} // of an answer, in pages: as many as the shop can give in its place
 	var pages float64
 	for _, k := range []struct{ what, mix, alone string }{
 		{"product pages", "page=100", "page"}, {"orders", "checkout=100", "checkout"}, {"both, in pages' worth,", "checkout=20,page=80", ""},
 	} {
 		row := r.Row("curves", "goodput of "+k.what+" at 150 % of the shop's capacity", "at 100 %", "a second", table.AtLeast(0.9))
-		found, err := measure(ctx, r, k.mix)
+		found, err := measure(ctx, r, program, k.mix)
 		if err != nil {
 			return nil, err
 		}
@@ -87,16 +96,7 @@ func Start(ctx context.Context, r *suite.Run) (_ suite.Part, err error) {
 }
 
 // measure measures all rounds of one kind of requests on one shop.
-func measure(ctx context.Context, r *suite.Run, mix string) (_ *curve.Load, err error) {
-	dir, err := os.MkdirTemp("", "watertight-bench-curves-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	program, err := lab.Build(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
+func measure(ctx context.Context, r *suite.Run, program, mix string) (*curve.Load, error) {
 	step := "2s"
 	if r.Quick {
 		step = "500ms"

@@ -161,8 +161,8 @@ func (l *rows) load(ctx context.Context) error {
 		return fmt.Errorf("lab load: %w", err)
 	}
 	due, ok := result.Total.Requests, result.Total.Outcomes.OK
-	held := min(ok, due-result.Generator.Late) // what was not sent was not answered
-	l.late.Add(100*float64(due-held)/float64(max(1, due)), lateShare)
+	missed := result.Generator.Late + due - ok // what was not sent was not answered
+	l.late.Add(100*float64(missed)/float64(max(1, due)), lateShare)
 	took := command.ProcessState.UserTime() + command.ProcessState.SystemTime()
 	peer, answered, err := l.attack()
 	if err != nil {

@@ -61,3 +61,16 @@ func TestTable_ComparesRoundByRoundAndFailsFarFromItsTargetOnly(t *testing.T) {
 		t.Errorf("Judge() = %v, want errors about far and large alone", err)
 	}
 }
+
+// A side that measured nothing, or less than nothing, keeps no promise: as a plain figure it would be below every limit.
+func TestTable_FailsWhatCannotBe(t *testing.T) {
+	for what, c := range map[string]struct{ ours, theirs float64 }{"nothing on either side": {0, 0}, "less than nothing": {1, -1}} {
+		for _, target := range []Target{AtLeast(2), AtMost(2), Within()} {
+			run := New(false)
+			run.Row("part", what, "peer", "ms", target).Add(c.ours, c.theirs)
+			if run.Judge() == nil {
+				t.Errorf("%s, target %s: no error", what, target)
+			}
+		}
+	}
+}
